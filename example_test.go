@@ -82,7 +82,7 @@ func made() (*l2s.Layer, []float32, *l2s.Index) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	index, err := preview.Make(context.Background(), layer, states, preview.Options{})
+	index, err := preview.Make(context.Background(), layer, l2s.Float32(states, layer.Dim()), preview.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func ExampleLoad() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	steps, normal := index.Steps() // measured on contexts that the index was not made from
+	steps, normal := index.Steps()                                                           // measured on contexts that the index was not made from
 	fmt.Println("a", index.Kind()+", P@1 above .99:", steps[normal].Precision1.Value > 0.99)
 	searcher, err := l2s.NewSearcher(layer, index, l2s.Options{})
 	if err != nil {

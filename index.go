@@ -49,6 +49,13 @@ func (x *Index) Save(path string) error { return x.index().Save(path) }
 // WriteTo writes the bytes of the index's file to w.
 func (x *Index) WriteTo(w io.Writer) (int64, error) { return x.index().WriteTo(w) }
 
+// String returns the kind, the shape and the figures of the normal step in a line, such as
+//
+//	preview of 262144 labels x 640, 61.2 scored, P@1 0.9998, P@5 0.9990
+//
+// and "the exact search" for nil.
+func (x *Index) String() string { return x.index().String() }
+
 // Kind returns "preview" or "screen".
 func (x *Index) Kind() string { return x.index().Kind() }
 

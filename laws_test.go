@@ -3,6 +3,7 @@ package l2s_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -53,7 +54,7 @@ var fixtureOnce = sync.OnceValue(func() *fixture {
 	if f.layer, err = l2s.New(l2s.Float32(f.weights, testDim), f.bias); err != nil {
 		panic(err)
 	}
-	made, err := preview.Make(context.Background(), data.Layer, data.Contexts[:3000*testDim], preview.Options{})
+	made, err := preview.Make(context.Background(), data.Layer, l2s.Float32(data.Contexts[:3000*testDim], data.Layer.Dim()), preview.Options{})
 	if err != nil {
 		panic(err)
 	}
@@ -579,4 +580,28 @@ func TestTheBudgetOfASearcher(t *testing.T) {
 			t.Errorf("found the normal step %d of %d", normal, len(steps))
 		}
 	})
+}
+
+// A line tells what an index is.
+func TestAnIndexIsALine(t *testing.T) {
+	f := fixtureOnce()
+	for _, w := range f.ways {
+		if w.index == nil {
+			continue
+		}
+		steps, normal := w.index.Steps()
+		k, heldOut := w.index.Measured()
+		want := fmt.Sprintf("%s of %d labels x %d, %.1f scored", w.index.Kind(), testLabels, testDim, steps[normal].MeanScored)
+		if heldOut > 0 {
+			want += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", steps[normal].Precision1.Value, k, steps[normal].PrecisionK.Value)
+		}
+		if got := w.index.String(); got != want {
+			t.Errorf("found %q, expected %q", got, want)
+		}
+	}
+	for want, x := range map[string]*l2s.Index{"the exact search": nil, "an empty index": new(l2s.Index)} {
+		if got := fmt.Sprint(x); got != want {
+			t.Errorf("found %q, expected %q", got, want)
+		}
+	}
 }

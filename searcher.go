@@ -66,15 +66,14 @@ func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 // dst, best first.
 //
 // With an index the answer is chosen among the labels that it finds for h within the budget, and
-// labels that the request biases. By a screen edits cost no precision: where a plain answer has the k
-// best labels, an edited one has them too. By a preview a ban may uncover a label that the preview
-// misses, more often than its steps tell: a request that is Exact does not miss it. The exact layer
-// answers if the request is Exact or names the labels to choose among, and:
+// labels that the request biases. Edits cost no precision: where a plain answer has the k best
+// labels, an edited one has them too, of a preview on average. The exact layer answers if the request
+// is Exact or names the labels to choose among, and:
 //
 //   - for a screen if it has fewer than k candidates for h, or if edits leave the k-th label after the
 //     k-th of the candidates without edits, as if one of the k best is banned: the labels behind it
 //     may be no candidates;
-//   - for a preview if too many labels look alike, if h is unlike all contexts that it was made from
+//   - for a preview if too many labels look alike, as below many banned ones, if h is unlike all contexts that it was made from
 //     and the request asks for a sum, if too few labels may be answered, if k is above 512, or if
 //     the request asks for an exact sum, a sum over edited labels or under a soft cap, or one at a
 //     temperature below 0.5 or above 2.

@@ -14,6 +14,7 @@
 package bitset
 
 import (
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"math"
@@ -29,6 +30,7 @@ const maxLabels = min(math.MaxInt, math.MaxUint32+1)
 const (
 	errUniverse = "bitset: the number of labels is negative or more than maxLabels"
 	errRange    = "bitset: label out of range"
+	errBits     = "bitset: the number of bytes is not an eighth of the labels, rounded up"
 	errMismatch = "bitset: sets over different numbers of labels"
 )
 
@@ -75,6 +77,24 @@ func (s *Set) Len() int { return s.labels }
 func (s *Set) Add(id uint32) {
 	s.check(id)
 	s.words[id/wordBits] |= 1 << (id % wordBits)
+}
+
+// SetBits replaces the labels of the set by those whose bits are set: of label i, bit i%8 of
+// bits[i/8], the lowest is bit 0. There are ceil(Len()/8) bytes, and the bits behind the last label
+// do not count. So masks of numpy, and of libraries that make grammars, become sets.
+func (s *Set) SetBits(bits []byte) {
+	if len(bits) != (s.labels+7)/8 {
+		panic(errBits)
+	}
+	whole := s.labels / wordBits
+	for i := range whole {
+		s.words[i] = binary.LittleEndian.Uint64(bits[8*i:])
+	}
+	if whole < len(s.words) {
+		var last [8]byte
+		copy(last[:], bits[8*whole:])
+		s.words[whole] = binary.LittleEndian.Uint64(last[:]) & inWord(whole, 0, s.labels)
+	}
 }
 
 // Remove takes id out of the set.

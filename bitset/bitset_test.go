@@ -221,6 +221,7 @@ func TestPanicsBeforeAnyChange(t *testing.T) {
 			"Intersect":  func() { s.Intersect(other) },
 			"Difference": func() { s.Difference(other) },
 			"New":        func() { New(-1 - labels) },
+			"SetBits":    func() { s.SetBits(make([]byte, (labels+7)/8+1)) },
 		} {
 			if msg := panicOf(f); !strings.HasPrefix(msg, "bitset: ") {
 				t.Errorf("%d labels: %s: panic %q, want one that starts with \"bitset: \"", labels, name, msg)
@@ -259,4 +260,28 @@ func TestNoAllocation(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations in a reused set, want none", n)
 	}
+}
+
+// SetBits has the labels of the bits, whatever the set had before and whatever is behind the last
+// label.
+func TestSetBits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		labels := drawLabels(t)
+		data := rapid.SliceOfN(rapid.Byte(), (labels+7)/8, (labels+7)/8).Draw(t, "bits")
+		before := drawIDs(t, labels, "before")
+		s, err := FromIDs(labels, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.SetBits(data)
+		model := map[uint32]bool{}
+		for id := range labels {
+			if data[id/8]>>(id%8)&1 != 0 {
+				model[uint32(id)] = true
+			}
+		}
+		if err := check(s, labels, model); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -494,7 +494,7 @@ func TestAnIndexOfAnotherVersionSaysHowToMakeANewOne(t *testing.T) {
 	if layer, err = l2s.New(l2s.Float32(contexts[:8*100], 8), nil); err != nil {
 		t.Fatal(err)
 	}
-	made, err := preview.Make(t.Context(), layer, contexts, preview.Options{})
+	made, err := preview.Make(t.Context(), layer, l2s.Float32(contexts, layer.Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -247,7 +247,7 @@ func FuzzPreviewFileToAnswers(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		made, err := preview.Make(context.Background(), layer, states, preview.Options{})
+		made, err := preview.Make(context.Background(), layer, l2s.Float32(states, layer.Dim()), preview.Options{})
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 		"l2s.NewPool":          func() error { _, err := l2s.NewPool(none, model, l2s.Options{}); return err },
 		"screen.Evaluate":      func() error { _, err := screen.Evaluate(ctx, layer, model, h, screen.EvaluateOptions{}); return err },
 		"an index's WriteTo":   func() error { _, err := model.WriteTo(new(bytes.Buffer)); return err },
-		"preview.Make":         func() error { _, err := preview.Make(ctx, none, h, preview.Options{}); return err },
+		"preview.Make":         func() error { _, err := preview.Make(ctx, none, l2s.Float32(h, 2), preview.Options{}); return err },
 		"sample.New":           func() error { _, err := sample.New(none, nil, sample.DefaultOptions()); return err },
 		"sample.New of nil":    func() error { _, err := sample.New(nil, nil, sample.DefaultOptions()); return err },
 		"sample.New, no index": func() error { _, err := sample.New(layer, model, sample.DefaultOptions()); return err },

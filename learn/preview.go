@@ -103,7 +103,7 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	missed1, missedK, _ := l.target()
 	var m *l2s.Index
 	err := parallel.Guard(func() (err error) { // a mapped head may be cut
-		m, err = preview.Make(ctx, l.layer, states, preview.Options{K: l.o.Train.K, Precision1: 1 - missed1, PrecisionK: 1 - missedK, Threads: 1,
+		m, err = preview.Make(ctx, l.layer, l2s.Float32(states, l.layer.Dim()), preview.Options{K: l.o.Train.K, Precision1: 1 - missed1, PrecisionK: 1 - missedK, Threads: 1,
 			Progress: func(string, float64) { busy() }})
 		return err
 	})

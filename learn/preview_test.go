@@ -91,7 +91,7 @@ func TestAPreviewLeavesOutWhatIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := newTest(t, layer, o)
-	made, err := preview.Make(context.Background(), layer, data.Contexts[:3000*testDim], preview.Options{})
+	made, err := preview.Make(context.Background(), layer, l2s.Float32(data.Contexts[:3000*testDim], layer.Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	for i := range states {
 		states[i] = float32(r.NormFloat64())
 	}
-	poor, err := preview.Make(context.Background(), layer, states[:512*testDim], preview.Options{Precision1: 1e-3, PrecisionK: 1e-3})
+	poor, err := preview.Make(context.Background(), layer, l2s.Float32(states[:512*testDim], layer.Dim()), preview.Options{Precision1: 1e-3, PrecisionK: 1e-3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	}
 
 	// A precise preview is kept.
-	good, err := preview.Make(context.Background(), layer, states, preview.Options{})
+	good, err := preview.Make(context.Background(), layer, l2s.Float32(states, layer.Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -38,6 +39,7 @@ type Head struct {
 	learner *learn.Learner
 	lender  *threadpool.Pool // of the model, nil for a head without one
 	budget  float64          // for samplers over the preview without a budget
+	shares  bool             // the layer is another head's: see With
 	free    sync.Pool        // of *[]l2s.Prediction
 }
 
@@ -103,8 +105,27 @@ func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
 	return x, nil
 }
 
+// With returns a head over the layer of x that answers by an index, with the options of searchers, and
+// on the threads of x. The error is l2s.ErrLayer, by errors.Is, if the index is of another layer. x must
+// not be a head that learns. Close x after the last answer of the other.
+func (x *Head) With(index *l2s.Index, o l2s.Options) (*Head, error) {
+	if x.learner != nil {
+		return nil, errors.New("llamacpp: found a head that learns, expected another one: it has an index of its own")
+	}
+	y := &Head{layer: x.layer, index: index, exact: x.exact, lender: x.lender, budget: o.Budget, shares: true}
+	y.free.New = x.free.New
+	var err error
+	if y.pool, err = l2s.NewPool(x.layer, index, o); err != nil {
+		return nil, err
+	}
+	return y, nil
+}
+
 // Close releases the file, after the answers that are under way.
 func (x *Head) Close() error {
+	if x.shares {
+		return nil
+	}
 	if x.learner != nil {
 		x.learner.Close()
 	}

@@ -60,6 +60,22 @@ func madeHead(t *testing.T, seed uint64) (path string, rows, contexts []float32)
 	return path, rows, contexts
 }
 
+// otherIndex is the preview of another head.
+func otherIndex(t *testing.T) *l2s.Index {
+	t.Helper()
+	path, _, contexts := madeHead(t, 2)
+	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	made, err := preview.Make(context.Background(), x.Layer(), l2s.Float32(contexts[:800*madeDim], x.Layer().Dim()), preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
 // Plain loops over the rows check the answers of a preview: logits are exact, few of the best are
 // missed, and the sum over all tokens has the error of the rungs, or is exact if a request wants
 // that.
@@ -70,13 +86,32 @@ func TestAHeadOverAPreview(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer whole.Close()
-	made, err := preview.Make(context.Background(), whole.Layer(), contexts[:800*madeDim], preview.Options{})
+	made, err := preview.Make(context.Background(), whole.Layer(), l2s.Float32(contexts[:800*madeDim], whole.Layer().Dim()), preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, err := whole.With(made, l2s.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Index: made, Threads: 2})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := range 100 { // a head over the layer of another one
+		var want, found [5]l2s.Prediction
+		h := contexts[(800+i)*madeDim:][:madeDim]
+		a, err := x.Search(want[:], h, l2s.Request{})
+		b, other := with.Search(found[:], h, l2s.Request{})
+		if err != nil || other != nil || a != b || want != found || !with.Previews() || whole.Previews() {
+			t.Fatalf("context %d: found %v %v %v, expected %v %v %v", i, b, found, other, a, want, err)
+		}
+	}
+	if _, err := whole.With(otherIndex(t), l2s.Options{}); !errors.Is(err, l2s.ErrLayer) {
+		t.Errorf("the preview of another layer: found %v, expected ErrLayer", err)
+	}
+	if err := with.Close(); err != nil {
+		t.Error(err)
 	}
 	defer x.Close()
 	if x.Index() != made || whole.Index() != nil {
@@ -176,7 +211,7 @@ func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer whole.Close()
-	made, err := preview.Make(context.Background(), whole.Layer(), contexts[:800*madeDim], preview.Options{})
+	made, err := preview.Make(context.Background(), whole.Layer(), l2s.Float32(contexts[:800*madeDim], whole.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +269,7 @@ func TestAPreviewOfAnotherHeadIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	made, err := preview.Make(context.Background(), x.Layer(), contexts[:200*madeDim], preview.Options{})
+	made, err := preview.Make(context.Background(), x.Layer(), l2s.Float32(contexts[:200*madeDim], x.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

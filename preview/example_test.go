@@ -32,7 +32,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	made, err := preview.Make(context.Background(), layer, states, preview.Options{})
+	made, err := preview.Make(context.Background(), layer, l2s.Float32(states, layer.Dim()), preview.Options{})
 	if err != nil {
 		panic(err)
 	}

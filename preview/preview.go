@@ -2,16 +2,18 @@ package preview
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/preview/internal/making"
 )
 
 // LeastLabels is the number of labels from which on a preview pays: of fewer the exact search takes
 // little time.
-const LeastLabels = making.LeastLabels
+const LeastLabels = 16384
 
 // ErrTarget is the error of Make, by errors.Is, for a layer and states with which the step of
 // requests that name no budget misses more than ten times the allowed number of labels, or, of a
@@ -47,21 +49,41 @@ type Options struct {
 	Progress func(stage string, done float64)
 }
 
-// Make makes a preview of a layer from contexts of the text to come: states, row-major, n x d. Some
-// 4,000 are enough for one language, and another 4,000 for each further one. It takes
-// some ten seconds on all cores for 262,144 labels, and the same input gives the same preview on every
-// CPU. A layer of fewer than [LeastLabels] labels gets a preview too, with which it is hardly faster.
+// Make makes a preview of a layer from contexts of the text to come: states, n x l.Dim(), such as
+// l2s.Float32(x, l.Dim()); others are widened to float32 first. Some 4,000 are enough for one
+// language, and another 4,000 for each further one. It takes some ten seconds on all cores for
+// 262,144 labels, and the same input gives the same preview on every CPU. A layer of fewer than
+// [LeastLabels] labels gets a preview too, with which it is hardly faster.
 //
 // It returns an error if the states are fewer than 64 besides the held-out ones, or no finite rows
 // of the layer's dimension, [ErrTarget] if too many labels are missed, and one that wraps ctx.Err()
 // if ctx is done before.
-func Make(ctx context.Context, l *l2s.Layer, states []float32, opt Options) (x *l2s.Index, err error) {
+func Make(ctx context.Context, l *l2s.Layer, states l2s.Matrix, opt Options) (x *l2s.Index, err error) {
 	err = (*engine.Layer)(l).Work(func() error {
-		m, err := making.Make(ctx, (*engine.Layer)(l).Exact(), states, making.Options(opt))
+		rows, err := engine.Matrix(states).Rows()
+		if err != nil {
+			return err
+		}
+		if rows.Len() > 0 && rows.Dim() != l.Dim() {
+			return fmt.Errorf("preview: states: found rows of %d values, expected %d, the dimension of the layer", rows.Dim(), l.Dim())
+		}
+		m, err := making.Make(ctx, (*engine.Layer)(l).Exact(), wide(rows), making.Options(opt))
 		if err == nil {
 			x = (*l2s.Index)(engine.OfPreview(m))
 		}
 		return err
 	})
 	return x, err
+}
+
+// wide returns rows as float32, row-major.
+func wide(rows kernels.Rows) []float32 {
+	if x, ok := kernels.AsFloat32(rows); ok {
+		return x
+	}
+	x := make([]float32, rows.Len()*rows.Dim())
+	for i := range rows.Len() {
+		rows.Widen(x[i*rows.Dim():(i+1)*rows.Dim()], i)
+	}
+	return x
 }

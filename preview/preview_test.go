@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/preview/internal/making"
 )
 
 // The public form is the model and the searcher below, under other names.
@@ -28,7 +31,7 @@ func TestAPreviewFromEndToEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := preview.Make(context.Background(), l, draw(300*dim), preview.Options{K: k, Precision1: 0.1, PrecisionK: 0.1})
+	m, err := preview.Make(context.Background(), l, l2s.Float32(draw(300*dim), l.Dim()), preview.Options{K: k, Precision1: 0.1, PrecisionK: 0.1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +72,47 @@ func TestAPreviewFromEndToEnd(t *testing.T) {
 			t.Errorf("found %+v, expected 3 queries", got)
 		}
 	}
-	if _, err := preview.Make(context.Background(), nil, nil, preview.Options{}); err == nil || errors.Is(err, preview.ErrTarget) {
+	if _, err := preview.Make(context.Background(), nil, l2s.Matrix{}, preview.Options{}); err == nil || errors.Is(err, preview.ErrTarget) {
 		t.Errorf("no layer: found %v, expected another error", err)
+	}
+}
+
+func TestStatesMayBeOfAnyTypeAndAreOfTheLayersDimension(t *testing.T) {
+	const dim, n = 16, 200
+	w, states, half := make([]float32, 50*dim), make([]float32, n*dim), make([]uint16, n*dim)
+	for i := range w {
+		w[i] = float32(math.Sin(float64(i * i)))
+	}
+	for i := range states { // that float16 has exactly
+		states[i] = float32(i*i%97-48) / 32
+		half[i], _ = float16.Narrow(states[i])
+	}
+	l, err := l2s.New(l2s.Float32(w, dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(states l2s.Matrix) []byte {
+		x, err := preview.Make(context.Background(), l, states, preview.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if _, err := x.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	if !bytes.Equal(file(l2s.Float16(half, dim)), file(l2s.Float32(states, dim))) {
+		t.Error("found another preview from the same states in float16")
+	}
+	_, err = preview.Make(context.Background(), l, l2s.Float32(states, dim/2), preview.Options{})
+	if want := "preview: states: found rows of 8 values, expected 16, the dimension of the layer"; err == nil || err.Error() != want {
+		t.Errorf("found the error %v, expected %q", err, want)
+	}
+}
+
+func TestTheMakerKnowsTheLeastLabels(t *testing.T) {
+	if preview.LeastLabels != making.LeastLabels {
+		t.Errorf("found %d, expected the maker's, %d", preview.LeastLabels, making.LeastLabels)
 	}
 }

@@ -195,11 +195,11 @@ func TestScaledDrawsOverAPreviewAndAScreen(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			f.scale /= 4 // most of the synthetic logits are far from each other
 			l := f.of(t, d.Layer)
-			made, err := preview.Make(context.Background(), l, d.Contexts[:600*32], preview.Options{})
+			made, err := preview.Make(context.Background(), l, l2s.Float32(d.Contexts[:600*32], l.Dim()), preview.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			ofRows, err := preview.Make(context.Background(), d.Layer, d.Contexts[:600*32], preview.Options{})
+			ofRows, err := preview.Make(context.Background(), d.Layer, l2s.Float32(d.Contexts[:600*32], d.Layer.Dim()), preview.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

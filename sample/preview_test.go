@@ -18,7 +18,7 @@ import (
 // equals the draw over the layer.
 func TestDrawsOverAPreviewAreThoseOfTheLayer(t *testing.T) {
 	d := synthetic.Structured(3000, 32, 20, 700, 5)
-	m, err := preview.Make(context.Background(), d.Layer, d.Contexts[:600*32], preview.Options{})
+	m, err := preview.Make(context.Background(), d.Layer, l2s.Float32(d.Contexts[:600*32], d.Layer.Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func TestBetter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := preview.Make(ctx, layer, states, preview.Options{Precision1: .1, PrecisionK: .1, LeastOwn: .01})
+	v, err := preview.Make(ctx, layer, l2s.Float32(states, layer.Dim()), preview.Options{Precision1: .1, PrecisionK: .1, LeastOwn: .01})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -260,7 +260,7 @@ func TestFitTailRefuses(t *testing.T) {
 		want     string
 	}{
 		{"no contexts", nil, func(*TailOptions) {}, "train: contexts: found none"},
-		{"NaN", nan, func(*TailOptions) {}, "train: context 3: softmax: context: found NaN at element 0"},
+		{"NaN", nan, func(*TailOptions) {}, "train: context 3: l2s: context: found NaN at element 0"},
 		{"no temperature", d.Contexts, func(o *TailOptions) { o.Temperatures = nil }, "train: tail: temperatures: found none, expected at least 1"},
 		{"a temperature of 0", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{0, 1} }, "train: tail: temperatures[0]: found 0"},
 		{"temperatures that 1/T does not tell apart", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{1.7e308, math.Nextafter(1.7e308, math.Inf(1))} }, "train: tail: temperatures[1]: found 1.7"},

@@ -157,11 +157,13 @@ func contestants(s *shape) []method {
 		_, err := sr.TopK(dst, h)
 		must(err)
 	}))
+	batched, err := engine.NewSearcher(engine.Over(l), engine.OfScreen(s.model), engine.Options{})
+	must(err)
 	const screened = 256
 	answers, of := make([]exact.Prediction, screened*k), make([]exact.Answer, screened)
 	return append(list, method{name: "screened, batch of 256", query: func(i int) int {
 		first := i * screened % (n - screened)
-		must(sr.SearchBatch(answers, of, s.data.Contexts[first*d:(first+screened)*d], exact.Request{}))
+		must(batched.SearchBatch(answers, of, s.data.Contexts[first*d:(first+screened)*d], &exact.Request{}))
 		return screened
 	}})
 }

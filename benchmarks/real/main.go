@@ -31,8 +31,8 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/scored"
 	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
@@ -201,9 +201,9 @@ func (t *table) exact(n int) error {
 		for i := range n { // once more, to count
 			for _, r := range list[1:] {
 				rows := 0
-				scored.Rows = func(n int) { rows += n }
+				exact.Scored = func(n int) { rows += n }
 				err := r.do(i, n)
-				scored.Rows = nil
+				exact.Scored = nil
 				if r.rows = append(r.rows, float64(rows)/float64(r.per)); err != nil {
 					return err
 				}
@@ -239,7 +239,7 @@ func (t *table) preview(train string, n int) error {
 	defer states.Close()
 	c := states.Rows()
 	start := time.Now()
-	m, err := preview.Make(context.Background(), t.layer, c, preview.Options{})
+	m, err := preview.Make(context.Background(), t.layer, l2s.Float32(c, t.layer.Dim()), preview.Options{})
 	if err != nil {
 		return err
 	}

@@ -13,13 +13,13 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/internal/timing"
 )
 
@@ -228,7 +228,7 @@ func benchCold(ctx context.Context, in *inputs, rows [][]float32, k, mib int, bu
 		return coldTimes{}, err
 	}
 	queries := rivals(in.layer, s, rows, k, budget)
-	other := cold.NewBuffer(mib)
+	other := stream.NewBuffer(mib)
 	stage := fmt.Sprintf("bench, %d MiB read before each query", mib)
 	times, err := takeTurns(ctx, p, stage, rows, queries, timing.Options{
 		Rounds: 10, Block: 5 * time.Millisecond, Before: func(i int) { other.Read(rows[i]) },

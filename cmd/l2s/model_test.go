@@ -266,7 +266,7 @@ func TestInspectPreview(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := preview.Make(context.Background(), l, x, preview.Options{})
+	m, err := preview.Make(context.Background(), l, l2s.Float32(x, l.Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,7 +166,7 @@ func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview
 		p.Part(stage)
 		p.Set(int(all * (from[stage] + (to[stage]-from[stage])*min(max(done, 0), 1))))
 	}
-	m, err := preview.Make(ctx, l.Layer, rows, o)
+	m, err := preview.Make(ctx, l.Layer, l2s.Float32(rows, l.Layer.Dim()), o)
 	if errors.Is(err, preview.ErrTarget) {
 		text, _, _ := strings.Cut(err.Error(), "; Options.")
 		return nil, lessPrecise{text + "; --target P allows less"}

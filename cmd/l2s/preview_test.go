@@ -176,7 +176,7 @@ func TestAPreviewIsKeptForTheNextRun(t *testing.T) {
 	for i := range states {
 		states[i] = float32(math.Sin(float64(i * i)))
 	}
-	m, err := preview.Make(t.Context(), mine.Layer, states, preview.Options{})
+	m, err := preview.Make(t.Context(), mine.Layer, l2s.Float32(states, mine.Layer.Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -360,7 +360,7 @@ func TestAnyIndexIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index, err := preview.Make(t.Context(), layer, states[:2000*d], preview.Options{})
+	index, err := preview.Make(t.Context(), layer, l2s.Float32(states[:2000*d], layer.Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,6 +124,26 @@ func (x *Index) Record() json.RawMessage {
 	return x.screen.Record()
 }
 
+// String is l2s.Index.String.
+func (x *Index) String() string {
+	switch {
+	case x == nil:
+		return "the exact search"
+	case x.preview == nil && x.screen == nil:
+		return "an empty index"
+	}
+	steps, normal := x.Steps()
+	text := fmt.Sprintf("%s of %d labels x %d", x.Kind(), x.Labels(), x.Dim())
+	if len(steps) == 0 { // all candidates of a screen without a ladder
+		return text
+	}
+	text += fmt.Sprintf(", %.1f scored", steps[normal].MeanScored)
+	if k, heldOut := x.Measured(); heldOut > 0 {
+		text += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", steps[normal].Precision1.Value, k, steps[normal].PrecisionK.Value)
+	}
+	return text
+}
+
 // Kind is l2s.Index.Kind.
 func (x *Index) Kind() string {
 	if x.preview != nil {

@@ -198,8 +198,12 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 		x := &all[i]
 		x.config, x.weights, x.bias = other.Config, other.Weights(), other.Layer.Bias()
 		x.want, x.answers = make([]exact.Prediction, n*k), make([]exact.Answer, n)
-		if err := other.Searcher(t).SearchBatch(x.want, x.answers, contexts, exact.Request{LogSum: true}); err != nil {
-			t.Fatal(err)
+		s := other.Searcher(t)
+		for c := range n {
+			var err error
+			if x.answers[c], err = s.Search(x.want[c*k:(c+1)*k], contexts[c*in.Config.Dim:][:in.Config.Dim], exact.Request{LogSum: true}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	var owners sync.Map // *screening.Model: *kind
@@ -319,8 +323,8 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 		is    error  // nil for any
 		text  string // of the error
 	}{
-		{"another layer", in.Model, other.Layer, exact.ErrLayer, "screen: fingerprint: found "},
-		{"another model", other.Model, in.Layer, exact.ErrLayer, "screen: fingerprint: found "},
+		{"another layer", in.Model, other.Layer, exact.ErrLayer, "l2s: screen: fingerprint: found "},
+		{"another model", other.Model, in.Layer, exact.ErrLayer, "l2s: screen: fingerprint: found "},
 		{"no model", nil, in.Layer, nil, "l2s: index: found an empty one"},
 		{"no layer", in.Model, nil, nil, "l2s: layer: found none"},
 		{"a zero model", new(screening.Model), in.Layer, nil, "l2s: index: found an empty one"},

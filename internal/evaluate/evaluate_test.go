@@ -234,7 +234,7 @@ func TestEvaluateRefuses(t *testing.T) {
 		{"k 0", in.Model, in.Contexts, evaluate.Options{K: []int{1, 0}}, "screen: k: found 0, expected 1 to the 20 labels"},
 		{"k above L", in.Model, in.Contexts, evaluate.Options{K: []int{21}}, "screen: k: found 21, expected 1 to the 20 labels"},
 		{"threads", in.Model, in.Contexts, evaluate.Options{Threads: -1}, "screen: threads: found -1, expected at least 0"},
-		{"NaN: the first row", in.Model, broken, evaluate.Options{Threads: 4}, "screen: contexts: row 447: softmax: context: found NaN at element 2, expected finite numbers"},
+		{"NaN: the first row", in.Model, broken, evaluate.Options{Threads: 4}, "screen: contexts: row 447: l2s: context: found NaN at element 2, expected finite numbers"},
 		{"another layer", other.Model, in.Contexts, evaluate.Options{}, "fingerprint"},
 	} {
 		for range 5 {

@@ -38,10 +38,10 @@ const (
 // Scaled is l2s.Layer.Scaled.
 func (l *Layer) Scaled(scale, softCap float64) (*Layer, error) {
 	if !(scale >= leastScale && scale <= mostScale) {
-		return nil, fmt.Errorf("softmax: scale: found %v, expected a number from 1.2e-38 to 8.5e+37", scale)
+		return nil, fmt.Errorf("l2s: scale: found %v, expected a number from 1.2e-38 to 8.5e+37", scale)
 	}
 	if softCap != 0 && !(softCap >= leastScale && softCap <= mostScale) {
-		return nil, fmt.Errorf("softmax: soft cap: found %v, expected a number from 1.2e-38 to 8.5e+37, or 0 for none", softCap)
+		return nil, fmt.Errorf("l2s: soft cap: found %v, expected a number from 1.2e-38 to 8.5e+37, or 0 for none", softCap)
 	}
 	of := *l
 	of.final = nil

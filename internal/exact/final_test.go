@@ -133,13 +133,13 @@ func TestScaledLayers(t *testing.T) {
 		scale, cap float64
 		want       string
 	}{
-		{0, 0, "softmax: scale: found 0, expected a number from 1.2e-38 to 8.5e+37"},
-		{-1, 0, "softmax: scale: found -1"},
-		{math.NaN(), 0, "softmax: scale: found NaN"},
-		{math.Inf(1), 0, "softmax: scale: found +Inf"},
-		{1, -30, "softmax: soft cap: found -30, expected a number from 1.2e-38 to 8.5e+37, or 0 for none"},
-		{1, math.NaN(), "softmax: soft cap: found NaN"},
-		{1, 1e39, "softmax: soft cap: found 1e+39"},
+		{0, 0, "l2s: scale: found 0, expected a number from 1.2e-38 to 8.5e+37"},
+		{-1, 0, "l2s: scale: found -1"},
+		{math.NaN(), 0, "l2s: scale: found NaN"},
+		{math.Inf(1), 0, "l2s: scale: found +Inf"},
+		{1, -30, "l2s: soft cap: found -30, expected a number from 1.2e-38 to 8.5e+37, or 0 for none"},
+		{1, math.NaN(), "l2s: soft cap: found NaN"},
+		{1, 1e39, "l2s: soft cap: found 1e+39"},
 	} {
 		if _, err := l.Scaled(c.scale, c.cap); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("scale %v, cap %v: found error %v, expected %q", c.scale, c.cap, err, c.want)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/encode"
-	"github.com/learning-to-screen/l2s/internal/fingerprint"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
@@ -32,35 +31,35 @@ type Layer struct {
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	labels := weights.Len()
 	if labels < 1 {
-		return nil, errors.New("softmax: weights: found no rows, expected at least 1")
+		return nil, errors.New("l2s: weights: found no rows, expected at least 1")
 	}
 	if uint64(labels) > math.MaxUint32 {
-		return nil, fmt.Errorf("softmax: weights: found %d rows, expected at most %d", labels, uint32(math.MaxUint32))
+		return nil, fmt.Errorf("l2s: weights: found %d rows, expected at most %d", labels, uint32(math.MaxUint32))
 	}
 	if bias == nil {
 		bias = make([]float32, labels)
 	}
 	if len(bias) != labels {
-		return nil, fmt.Errorf("softmax: bias: found %d elements, expected one for each of %d rows of weights", len(bias), labels)
+		return nil, fmt.Errorf("l2s: bias: found %d elements, expected one for each of %d rows of weights", len(bias), labels)
 	}
 	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(bias, 1)); found {
-		return nil, fmt.Errorf("softmax: bias: found %v at element %d, expected finite numbers", bias[i+j], i)
+		return nil, fmt.Errorf("l2s: bias: found %v at element %d, expected finite numbers", bias[i+j], i)
 	}
 	l := &Layer{rows: weights, bias: bias}
-	l.fingerprint = sync.OnceValue(func() [32]byte { return fingerprint.Of(weights.Dim(), weights.Widen, bias) })
+	l.fingerprint = sync.OnceValue(func() [32]byte { return fingerprintOf(weights.Dim(), weights.Widen, bias) })
 	var err error
 	if l.blocks, l.codes, l.coarse, err = encode.NewCodes(weights, bias); err == nil {
 		kernels.Advise(weights, bigmem.Advise)
 		return l, nil
 	} else if errors.Is(err, parallel.ErrGone) {
-		return nil, fmt.Errorf("softmax: weights: %w", err)
+		return nil, fmt.Errorf("l2s: weights: %w", err)
 	}
 	// Rows that cannot be certified are no error: the reference arithmetic answers for them. Rows
 	// that are not finite are among them.
 	if i, j, found := kernels.FirstNotFinite(weights); found {
 		row := make([]float32, weights.Dim())
 		weights.Widen(row, i)
-		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
+		return nil, fmt.Errorf("l2s: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
 	}
 	return l, nil
 }
@@ -85,11 +84,11 @@ func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
 func (l *Layer) Another(kind string, made [32]byte) error {
 	own, hint := l.Fingerprint(), ""
 	if slices.ContainsFunc(l.bias, func(b float32) bool { return b != 0 }) {
-		if fingerprint.Of(l.Dim(), l.rows.Widen, make([]float32, l.Labels())) == made {
+		if fingerprintOf(l.Dim(), l.rows.Widen, make([]float32, l.Labels())) == made {
 			hint = " with these weights and without a bias: leave the bias out"
 		}
 	} else {
 		hint = ", or for these weights with a bias, which this one lacks: was it forgotten?"
 	}
-	return Invalid(ErrLayer, "%s: fingerprint: found %x, expected the layer's, %x: the model was made for another layer%s", kind, made, own, hint)
+	return Invalid(ErrLayer, "l2s: %s: fingerprint: found %x, expected the layer's, %x: the model was made for another layer%s", kind, made, own, hint)
 }

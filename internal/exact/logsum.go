@@ -17,7 +17,7 @@ import (
 // L.
 func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum float64, err error) {
 	if int64(id) >= int64(s.layer.Labels()) {
-		return 0, 0, Invalid(ErrRequest, "softmax: id: found %d, expected one below the %d labels", id, s.layer.Labels())
+		return 0, 0, Invalid(ErrRequest, "l2s: id: found %d, expected one below the %d labels", id, s.layer.Labels())
 	}
 	p, err := s.begin(req, 0, q)
 	defer s.end()
@@ -47,7 +47,7 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	if threshold := s.counts(p, x.lower); !math.IsInf(float64(threshold), 1) {
 		rows = s.ids[:kernels.SelectAtLeast(s.ids, x.upper, threshold)]
 	}
-	if most(len(rows), p.n) {
+	if denseIsCheaper(len(rows), p.n) {
 		var a Answer
 		s.rankRows(nil, &a, q, p)
 		return logit, a.LogSum, nil

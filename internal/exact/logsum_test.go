@@ -134,9 +134,9 @@ func TestLogitAndSumRefuses(t *testing.T) {
 		kind error
 		want string
 	}{
-		{"a label beyond the last", q, 2, exact.Request{LogSum: true}, exact.ErrRequest, "softmax: id: found 2, expected one below the 2 labels"},
-		{"no sum wanted", q, 1, exact.Request{}, exact.ErrRequest, "softmax: k: found 0, expected 1 to the 2 labels"},
-		{"no context", exact.NewQuery(2), 1, exact.Request{LogSum: true}, exact.ErrContext, "softmax: context: found none that was set, expected one"},
+		{"a label beyond the last", q, 2, exact.Request{LogSum: true}, exact.ErrRequest, "l2s: id: found 2, expected one below the 2 labels"},
+		{"no sum wanted", q, 1, exact.Request{}, exact.ErrRequest, "l2s: k: found 0, expected 1 to the 2 labels"},
+		{"no context", exact.NewQuery(2), 1, exact.Request{LogSum: true}, exact.ErrContext, "l2s: context: found none that was set, expected one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, _, err := s.LogitAndSum(c.q, c.id, &c.req); !errors.Is(err, c.kind) || err.Error() != c.want {
@@ -144,7 +144,7 @@ func TestLogitAndSumRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := s.LogProb([]float32{1, 1}, 0, 0); err == nil || err.Error() != "softmax: temperature: found 0, expected a finite number of at least 1e-100" {
+	if _, err := s.LogProb([]float32{1, 1}, 0, 0); err == nil || err.Error() != "l2s: temperature: found 0, expected a finite number of at least 1e-100" {
 		t.Errorf("temperature 0: error %v", err)
 	}
 	// x = 3 and 7 at T = 4.

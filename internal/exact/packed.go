@@ -57,11 +57,11 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 		return nil, err
 	}
 	if len(starts) == 0 || starts[0] != 0 || starts[len(starts)-1] != len(ids) {
-		return nil, Invalid(ErrRequest, "softmax: starts: found %v, expected 0 to the %d ids", starts, len(ids))
+		return nil, Invalid(ErrRequest, "l2s: starts: found %v, expected 0 to the %d ids", starts, len(ids))
 	}
 	for t := range starts[1:] {
 		if starts[t] > starts[t+1] {
-			return nil, Invalid(ErrRequest, "softmax: starts[%d]: found %d after %d, expected at least that", t+1, starts[t+1], starts[t])
+			return nil, Invalid(ErrRequest, "l2s: starts[%d]: found %d after %d, expected at least that", t+1, starts[t+1], starts[t])
 		}
 	}
 	if l.codes == nil && l.blocks == nil {
@@ -71,7 +71,7 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	lists := len(where) * int(unsafe.Sizeof(packedList{}))
 	codes, firsts, rest, err := encode.PackLists(l.codes, l.rows, l.bias, ids, starts, lists+4*len(ids))
 	if err != nil {
-		return nil, fmt.Errorf("softmax: codes: %w", err)
+		return nil, fmt.Errorf("l2s: codes: %w", err)
 	}
 	for t, first := range firsts {
 		where[t] = packedList{starts[t], starts[t+1], first}

@@ -110,11 +110,11 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 // that the query has room for, unless most of their labels may be among the best.
 func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request) bool {
 	n, k := len(req.Among.ids), len(dst)
-	if k < 1 || most(k, n) || req.Temperature != 0 || req.Within != 0 || req.ExactSum || Edits(req) {
+	if k < 1 || denseIsCheaper(k, n) || req.Temperature != 0 || req.Within != 0 || req.ExactSum || Edits(req) {
 		return false
 	}
 	left := s.survivors(q, &req.Among, k)
-	if len(left) == 0 || req.LogSum && most(len(left), n) {
+	if len(left) == 0 || req.LogSum && denseIsCheaper(len(left), n) {
 		return false
 	}
 	s.rank(dst, q, &req.Among, left)
@@ -253,14 +253,14 @@ func (s *Searcher) AddLines(l *kernels.Lines) {
 // refuse returns the reason why h is not a context, after Set found no codes for it.
 func (q *Query) refuse(h []float32) error {
 	if len(h) != q.dim {
-		return Invalid(ErrContext, "softmax: context: found %d elements, expected %d", len(h), q.dim)
+		return Invalid(ErrContext, "l2s: context: found %d elements, expected %d", len(h), q.dim)
 	}
 	for i, x := range h {
 		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
-			return Invalid(ErrContext, "softmax: context: found %v at element %d, expected finite numbers", x, i)
+			return Invalid(ErrContext, "l2s: context: found %v at element %d, expected finite numbers", x, i)
 		}
 	}
-	return Invalid(ErrContext, "softmax: context: found numbers that change meanwhile, expected finite ones")
+	return Invalid(ErrContext, "l2s: context: found numbers that change meanwhile, expected finite ones")
 }
 
 // Vector returns the context, valid until the next Set. It must not be changed.
@@ -268,10 +268,10 @@ func (q *Query) Vector() []float32 { return q.vec.Vector() }
 
 func (q *Query) check(l *Layer) error {
 	if q.dim != l.Dim() {
-		return Invalid(ErrContext, "softmax: context: found %d elements, expected %d", q.dim, l.Dim())
+		return Invalid(ErrContext, "l2s: context: found %d elements, expected %d", q.dim, l.Dim())
 	}
 	if q.fit == kernels.NotFinite {
-		return Invalid(ErrContext, "softmax: context: found none that was set, expected one")
+		return Invalid(ErrContext, "l2s: context: found none that was set, expected one")
 	}
 	return nil
 }

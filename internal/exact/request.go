@@ -12,11 +12,11 @@ import (
 	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
-// The errors of package softmax.
+// The errors of package l2s.
 var (
-	ErrContext = errors.New("softmax: not a context")
-	ErrRequest = errors.New("softmax: not a request for this layer")
-	ErrLayer   = errors.New("softmax: the model was made for another layer")
+	ErrContext = errors.New("l2s: not a context")
+	ErrRequest = errors.New("l2s: not a request for this layer")
+	ErrLayer   = errors.New("l2s: the model was made for another layer")
 )
 
 // Invalid returns an error with that text, which is of that kind.
@@ -137,7 +137,7 @@ func Each(room, n int) (k int, err error) {
 	case n == 0 && room == 0:
 		return 1, nil
 	case n == 0 || room%n != 0:
-		return 0, Invalid(ErrRequest, "softmax: dst: found room for %d labels, expected the same number for each of %d contexts", room, n)
+		return 0, Invalid(ErrRequest, "l2s: dst: found room for %d labels, expected the same number for each of %d contexts", room, n)
 	}
 	return room / n, nil
 }
@@ -154,7 +154,7 @@ func Check(r *Request, labels, k int) error {
 func (l *Labels) check(labels int) error {
 	for i, id := range l.ids {
 		if uint64(id) >= uint64(labels) {
-			return Invalid(ErrRequest, "softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, labels)
+			return Invalid(ErrRequest, "l2s: ids[%d]: found label %d, expected one below the %d labels", i, id, labels)
 		}
 	}
 	return nil
@@ -167,31 +167,31 @@ func (r *Request) check(labels, k int) error {
 		least = 0
 	}
 	if k < least || k > labels {
-		return Invalid(ErrRequest, "softmax: k: found %d, expected %d to the %d labels", k, least, labels)
+		return Invalid(ErrRequest, "l2s: k: found %d, expected %d to the %d labels", k, least, labels)
 	}
 	if s := r.Allowed; s != nil && s.Len() != labels {
-		return Invalid(ErrRequest, "softmax: allowed: found a set over %d labels, expected %d", s.Len(), labels)
+		return Invalid(ErrRequest, "l2s: allowed: found a set over %d labels, expected %d", s.Len(), labels)
 	}
 	if s := r.Banned; s != nil && s.Len() != labels {
-		return Invalid(ErrRequest, "softmax: banned: found a set over %d labels, expected %d", s.Len(), labels)
+		return Invalid(ErrRequest, "l2s: banned: found a set over %d labels, expected %d", s.Len(), labels)
 	}
 	if t := r.Temperature; t != 0 && !(t >= MinTemperature && t <= math.MaxFloat64) {
-		return Invalid(ErrRequest, "softmax: temperature: found %v, expected a finite number of at least %v, or 0 for 1", t, MinTemperature)
+		return Invalid(ErrRequest, "l2s: temperature: found %v, expected a finite number of at least %v, or 0 for 1", t, MinTemperature)
 	}
 	if !(r.Within >= 0 && r.Within <= math.MaxFloat64) {
-		return Invalid(ErrRequest, "softmax: within: found %v, expected a finite number above 0, or 0 for none", r.Within)
+		return Invalid(ErrRequest, "l2s: within: found %v, expected a finite number above 0, or 0 for none", r.Within)
 	}
 	if !(r.Budget >= 0) {
-		return Invalid(ErrRequest, "softmax: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget)
+		return Invalid(ErrRequest, "l2s: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget)
 	}
 	for i, b := range r.Biases {
 		switch {
 		case uint64(b.ID) >= uint64(labels):
-			return Invalid(ErrRequest, "softmax: biases[%d]: found label %d, expected one below the %d labels", i, b.ID, labels)
+			return Invalid(ErrRequest, "l2s: biases[%d]: found label %d, expected one below the %d labels", i, b.ID, labels)
 		case i > 0 && b.ID <= r.Biases[i-1].ID:
-			return Invalid(ErrRequest, "softmax: biases[%d]: found label %d after %d, expected ascending, distinct labels", i, b.ID, r.Biases[i-1].ID)
+			return Invalid(ErrRequest, "l2s: biases[%d]: found label %d after %d, expected ascending, distinct labels", i, b.ID, r.Biases[i-1].ID)
 		case !(math.Abs(float64(b.Add)) <= maxBias):
-			return Invalid(ErrRequest, "softmax: biases[%d]: found %v, expected a finite number of at most %v in magnitude", i, b.Add, float64(maxBias))
+			return Invalid(ErrRequest, "l2s: biases[%d]: found %v, expected a finite number of at most %v in magnitude", i, b.Add, float64(maxBias))
 		}
 	}
 	return nil

@@ -43,9 +43,10 @@ type worker struct {
 	kept         []kept // of each context
 }
 
-// kept has the rows that may be among the best for a context, of the tiles so far, by a threshold
-// that k rows so far reach. So a thread holds at most a tile of intervals, and the kept rows include
-// the k largest lower ends, and therefore the same survivors as all rows.
+// kept has the rows that may be among the k best for a context, of the tiles so far. The invariant: at
+// least k kept rows have lower >= threshold, so a row with upper < threshold is out. The kept rows
+// include the k largest lower ends, and therefore the same survivors as all rows; a thread needs
+// memory for one tile of intervals.
 type kept struct {
 	rows         []uint32 // nil for all
 	lower, upper []float32
@@ -241,8 +242,8 @@ func (x *kept) add(w *worker, lower, upper []float32, p *scope, at int) {
 	x.most = max(x.most, 2*n)
 }
 
-// of returns the rows at places among those that were kept, in the same memory.
-func (x *kept) of(places []uint32) []uint32 {
+// rowsAt returns the rows at places among the kept ones, in the same memory.
+func (x *kept) rowsAt(places []uint32) []uint32 {
 	if x.rows != nil {
 		for j, at := range places {
 			places[j] = x.rows[at]

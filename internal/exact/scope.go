@@ -41,7 +41,7 @@ func (s *Searcher) begin(req *Request, k int, qs ...*Query) (*scope, error) {
 		return nil, err
 	}
 	if in := req.Among.packed; in != nil && in.hot.layer != l {
-		return nil, Invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
+		return nil, Invalid(ErrRequest, "l2s: among: found a list that is packed for another layer, expected one of this layer")
 	}
 	certified := l.codes != nil || l.blocks != nil
 	for _, q := range qs {
@@ -62,7 +62,7 @@ func (s *Searcher) begin(req *Request, k int, qs ...*Query) (*scope, error) {
 		p.k = min(p.k, p.mask.Count())
 	}
 	s.groups = s.groups[:0]
-	if !certified || !l.final.byIntervals(req) || req.LogSum && req.ExactSum || most(p.k, p.n) && (req.Within == 0 || req.LogSum) {
+	if !certified || !l.final.byIntervals(req) || req.LogSum && req.ExactSum || denseIsCheaper(p.k, p.n) && (req.Within == 0 || req.LogSum) {
 		return p, nil
 	}
 	for first := 0; first < len(qs); first += kernels.BatchContexts {
@@ -88,8 +88,9 @@ func (s *Searcher) begin(req *Request, k int, qs ...*Query) (*scope, error) {
 
 func (s *Searcher) end() { s.req, s.scope = Request{}, scope{} }
 
-// most reports whether a dense reference scan is cheaper than the survivors of n rows.
-func most(survivors, n int) bool { return 2*survivors > n }
+// denseIsCheaper reports whether a dense reference scan takes less time than gathering the survivors of
+// n rows.
+func denseIsCheaper(survivors, n int) bool { return 2*survivors > n }
 
 // restrict takes labels that may not be answered from a list, and masks them among all.
 func (s *Searcher) restrict(p *scope) {

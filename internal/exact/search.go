@@ -5,7 +5,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/scored"
 )
 
 // A search goes this way, for one context and for many, over all labels and over some: a scan by
@@ -32,7 +31,7 @@ const (
 // findAny is Find for requests of all kinds. The short way is apart from it: its frame is small.
 func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
 	if len(answers) != len(qs) {
-		return Invalid(ErrRequest, "softmax: answers: found %d, expected one for each of %d contexts", len(answers), len(qs))
+		return Invalid(ErrRequest, "l2s: answers: found %d, expected one for each of %d contexts", len(answers), len(qs))
 	}
 	k, err := Each(len(dst), len(qs))
 	if err != nil {
@@ -131,10 +130,10 @@ func (s *Searcher) rankKept(dst []Prediction, a *Answer, q *Query, p *scope, x *
 	}
 	var left []uint32 // rows that may be among the best, or count in a cold sum
 	if !math.IsInf(float64(threshold), 1) {
-		left = x.of(s.ids[:kernels.SelectAtLeast(s.ids, x.upper, threshold)])
+		left = x.rowsAt(s.ids[:kernels.SelectAtLeast(s.ids, x.upper, threshold)])
 	}
 	// A sum over all labels must take the same decision, listed or not.
-	if most(len(left), p.n) && (p.req.LogSum || !p.listed) {
+	if denseIsCheaper(len(left), p.n) && (p.req.LogSum || !p.listed) {
 		s.rankRows(dst, a, q, p)
 		return
 	}
@@ -173,7 +172,7 @@ func (s *Searcher) threshold(k int, lower []float32) float32 {
 // rankRows fills dst with the best labels of a scope, and the sum unless it is a part of one, by the
 // reference arithmetic for all of its rows. Their edited logits are in s.logits after that.
 func (s *Searcher) rankRows(dst []Prediction, a *Answer, q *Query, p *scope) {
-	scored.Count(p.n)
+	countScored(p.n)
 	s.logits = grow.Slice(s.logits, p.n)
 	s.layer.logits(s.logits, q, p)
 	if p.mask != nil {

@@ -65,7 +65,7 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
 	d, n := s.layer.Dim(), len(answers)
 	if n != 1 && len(contexts) != n*d {
-		return Invalid(ErrContext, "softmax: contexts: found %d elements, expected %d for each of %d answers", len(contexts), d, n)
+		return Invalid(ErrContext, "l2s: contexts: found %d elements, expected %d for each of %d answers", len(contexts), d, n)
 	}
 	for i := range n {
 		h := contexts // a single one is refused in the words of a query
@@ -74,7 +74,7 @@ func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []fl
 		}
 		if _, err := s.set(i, h); err != nil {
 			if n > 1 {
-				err = fmt.Errorf("softmax: contexts: row %d: %w", i, err)
+				err = fmt.Errorf("l2s: contexts: row %d: %w", i, err)
 			}
 			return err
 		}
@@ -103,7 +103,7 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	}
 	defer s.end()
 	if len(dst) != p.n {
-		return Invalid(ErrRequest, "softmax: logits: found room for %d, expected one for each of %d labels", len(dst), p.n)
+		return Invalid(ErrRequest, "l2s: logits: found room for %d, expected one for each of %d labels", len(dst), p.n)
 	}
 	s.layer.logits(dst, q, p)
 	return nil
@@ -147,7 +147,7 @@ func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
 // LogProb is l2s.Searcher.LogProb.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if temperature == 0 {
-		return 0, Invalid(ErrRequest, "softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature)
+		return 0, Invalid(ErrRequest, "l2s: temperature: found 0, expected a finite number of at least %v", MinTemperature)
 	}
 	q, err := s.set(0, h)
 	if err != nil {

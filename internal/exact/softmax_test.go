@@ -610,11 +610,11 @@ func TestNewLayerRefuses(t *testing.T) {
 		dim  int
 		want string
 	}{
-		{"no weights", nil, nil, 3, "softmax: weights: found no rows, expected at least 1"},
-		{"short bias", make([]float32, 6), make([]float32, 1), 3, "softmax: bias: found 1 elements, expected one for each of 2 rows of weights"},
-		{"NaN weight", []float32{0, 0, 0, nan}, nil, 2, "softmax: weights: found NaN at row 1, column 1, expected finite numbers"},
-		{"Inf weight", []float32{0, -inf, 0, 0}, nil, 2, "softmax: weights: found -Inf at row 0, column 1, expected finite numbers"},
-		{"Inf bias", []float32{0, 0, 0, 0}, []float32{0, inf}, 2, "softmax: bias: found +Inf at element 1, expected finite numbers"},
+		{"no weights", nil, nil, 3, "l2s: weights: found no rows, expected at least 1"},
+		{"short bias", make([]float32, 6), make([]float32, 1), 3, "l2s: bias: found 1 elements, expected one for each of 2 rows of weights"},
+		{"NaN weight", []float32{0, 0, 0, nan}, nil, 2, "l2s: weights: found NaN at row 1, column 1, expected finite numbers"},
+		{"Inf weight", []float32{0, -inf, 0, 0}, nil, 2, "l2s: weights: found -Inf at row 0, column 1, expected finite numbers"},
+		{"Inf bias", []float32{0, 0, 0, 0}, []float32{0, inf}, 2, "l2s: bias: found +Inf at element 1, expected finite numbers"},
 	}
 	for _, c := range cases {
 		if _, err := exact.NewLayer(kernels.Float32Rows(c.w, c.dim), c.b); err == nil || err.Error() != c.want {
@@ -632,10 +632,10 @@ func TestContextsAreRefused(t *testing.T) {
 		h    []float32
 		want string
 	}{
-		{"too short", make([]float32, 2), "softmax: context: found 2 elements, expected 3"},
-		{"too long", make([]float32, 4), "softmax: context: found 4 elements, expected 3"},
-		{"NaN", []float32{0, 0, float32(math.NaN())}, "softmax: context: found NaN at element 2, expected finite numbers"},
-		{"infinite", []float32{0, float32(math.Inf(-1)), 0}, "softmax: context: found -Inf at element 1, expected finite numbers"},
+		{"too short", make([]float32, 2), "l2s: context: found 2 elements, expected 3"},
+		{"too long", make([]float32, 4), "l2s: context: found 4 elements, expected 3"},
+		{"NaN", []float32{0, 0, float32(math.NaN())}, "l2s: context: found NaN at element 2, expected finite numbers"},
+		{"infinite", []float32{0, float32(math.Inf(-1)), 0}, "l2s: context: found -Inf at element 1, expected finite numbers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := q.Set(make([]float32, 3)); err != nil {
@@ -672,16 +672,16 @@ func TestRequestsAreRefused(t *testing.T) {
 		req  exact.Request
 		want string
 	}{
-		{"k of 0", 0, exact.Request{}, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{"k above L", 5, exact.Request{}, "softmax: k: found 5, expected 1 to the 4 labels"},
-		{"an id beyond L", 1, exact.Request{Among: exact.Only([]uint32{3, 4})}, "softmax: ids[1]: found label 4, expected one below the 4 labels"},
-		{"allowed of another layer", 1, exact.Request{Allowed: bitset.New(3)}, "softmax: allowed: found a set over 3 labels, expected 4"},
-		{"banned of another layer", 1, exact.Request{Banned: bitset.New(5)}, "softmax: banned: found a set over 5 labels, expected 4"},
-		{"a bias beyond L", 1, exact.Request{Biases: []exact.Bias{{ID: 4}}}, "softmax: biases[0]: found label 4, expected one below the 4 labels"},
-		{"biases out of order", 1, exact.Request{Biases: []exact.Bias{{ID: 2}, {ID: 1}}}, "softmax: biases[1]: found label 1 after 2, expected ascending, distinct labels"},
-		{"two biases of a label", 1, exact.Request{Biases: []exact.Bias{{ID: 2}, {ID: 2}}}, "softmax: biases[1]: found label 2 after 2, expected ascending, distinct labels"},
-		{"a bias that is NaN", 1, exact.Request{Biases: []exact.Bias{{ID: 2, Add: nan}}}, "softmax: biases[0]: found NaN, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
-		{"a huge bias", 1, exact.Request{Biases: []exact.Bias{{ID: 2, Add: 2e30}}}, "softmax: biases[0]: found 2e+30, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
+		{"k of 0", 0, exact.Request{}, "l2s: k: found 0, expected 1 to the 4 labels"},
+		{"k above L", 5, exact.Request{}, "l2s: k: found 5, expected 1 to the 4 labels"},
+		{"an id beyond L", 1, exact.Request{Among: exact.Only([]uint32{3, 4})}, "l2s: ids[1]: found label 4, expected one below the 4 labels"},
+		{"allowed of another layer", 1, exact.Request{Allowed: bitset.New(3)}, "l2s: allowed: found a set over 3 labels, expected 4"},
+		{"banned of another layer", 1, exact.Request{Banned: bitset.New(5)}, "l2s: banned: found a set over 5 labels, expected 4"},
+		{"a bias beyond L", 1, exact.Request{Biases: []exact.Bias{{ID: 4}}}, "l2s: biases[0]: found label 4, expected one below the 4 labels"},
+		{"biases out of order", 1, exact.Request{Biases: []exact.Bias{{ID: 2}, {ID: 1}}}, "l2s: biases[1]: found label 1 after 2, expected ascending, distinct labels"},
+		{"two biases of a label", 1, exact.Request{Biases: []exact.Bias{{ID: 2}, {ID: 2}}}, "l2s: biases[1]: found label 2 after 2, expected ascending, distinct labels"},
+		{"a bias that is NaN", 1, exact.Request{Biases: []exact.Bias{{ID: 2, Add: nan}}}, "l2s: biases[0]: found NaN, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
+		{"a huge bias", 1, exact.Request{Biases: []exact.Bias{{ID: 2, Add: 2e30}}}, "l2s: biases[0]: found 2e+30, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := s.Search(make([]exact.Prediction, c.room), make([]float32, 2), c.req)
@@ -700,10 +700,10 @@ func TestTheRoomIsTheNumberOfLabels(t *testing.T) {
 		want           string
 	}{
 		{2, 1, ""}, {4, 1, ""}, {6, 2, ""}, {8, 2, ""}, {0, 0, ""},
-		{3, 2, "softmax: dst: found room for 3 labels, expected the same number for each of 2 contexts"},
-		{1, 0, "softmax: dst: found room for 1 labels, expected the same number for each of 0 contexts"},
-		{0, 2, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{10, 2, "softmax: k: found 5, expected 1 to the 4 labels"},
+		{3, 2, "l2s: dst: found room for 3 labels, expected the same number for each of 2 contexts"},
+		{1, 0, "l2s: dst: found room for 1 labels, expected the same number for each of 0 contexts"},
+		{0, 2, "l2s: k: found 0, expected 1 to the 4 labels"},
+		{10, 2, "l2s: k: found 5, expected 1 to the 4 labels"},
 	} {
 		dst, answers := make([]exact.Prediction, c.room), make([]exact.Answer, c.contexts)
 		err := s.SearchBatch(dst, answers, slices.Repeat([]float32{1}, c.contexts), exact.Request{})

@@ -148,3 +148,21 @@ func TestImportersNeedOneOtherModule(t *testing.T) {
 		t.Errorf("found %d source files, expected at least 100", sources)
 	}
 }
+
+// A program that a build left in a folder is no part of the repository, whose history keeps all files.
+func TestNoProgramsAreKept(t *testing.T) {
+	for _, name := range files(t) {
+		f, err := os.Open(filepath.Join(root, name))
+		if err != nil { // a file that git knows may be deleted
+			continue
+		}
+		var head [4]byte
+		n, _ := f.Read(head[:])
+		f.Close()
+		for of, magic := range map[string]string{"Linux": "\x7fELF", "macOS": "\xcf\xfa\xed\xfe", "Windows": "MZ\x90\x00"} {
+			if string(head[:n]) == magic {
+				t.Errorf("%s: found a program for %s, expected none", name, of)
+			}
+		}
+	}
+}

@@ -16,16 +16,18 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math"
 	"os"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/crc32c"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) // of CRC-32C
 
 // Magic is the beginning of a file.
 const Magic = "l2slabel"
@@ -104,7 +106,7 @@ func (h *Header) encode(dataCRC uint32) []byte {
 		[8]byte([]byte(Magic)), version, uint32(h.K), uint64(h.First), uint64(h.Count), uint64(h.Total), uint64(h.Labels), uint64(h.Dim), h.Fingerprint, h.Contexts, dataCRC, 0,
 	})
 	b = b[:headerSize-crcSize]
-	return binary.LittleEndian.AppendUint32(b, crc32c.Sum(b))
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
 func decode(b []byte) (h Header, dataCRC uint32, err error) {
@@ -118,7 +120,7 @@ func decode(b []byte) (h Header, dataCRC uint32, err error) {
 	if f.Version != version {
 		return h, 0, fmt.Errorf("version: found %d, expected %d", f.Version, version)
 	}
-	if found := crc32c.Sum(b[:headerSize-crcSize]); found != f.HeaderCRC {
+	if found := crc32.Checksum(b[:headerSize-crcSize], castagnoli); found != f.HeaderCRC {
 		return h, 0, fmt.Errorf("header checksum: found %08x, expected %08x: the file is damaged", found, f.HeaderCRC)
 	}
 	for _, field := range []struct {
@@ -237,7 +239,7 @@ func (w *Writer) Write(labels []uint32, d Digest) error {
 	}
 	for part := range slices.Chunk(labels, 1<<16) {
 		w.bytes, _ = binary.Append(w.bytes[:0], binary.LittleEndian, part)
-		w.crc = crc32c.Update(w.crc, w.bytes)
+		w.crc = crc32.Update(w.crc, castagnoli, w.bytes)
 		if _, err := w.file.Write(w.bytes); err != nil {
 			return err
 		}
@@ -338,7 +340,7 @@ func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) erro
 		if _, err := io.ReadFull(f.file, bytes); err != nil {
 			return fmt.Errorf("%s: ids: %w", f.path, err)
 		}
-		crc = crc32c.Update(crc, bytes)
+		crc = crc32.Update(crc, castagnoli, bytes)
 		binary.Decode(bytes, binary.LittleEndian, ids)
 		if err := CheckIDs(ids, f.K, f.Labels, f.First+f.Count-left/f.K); err != nil {
 			return fmt.Errorf("%s: %w", f.path, err)

@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
-var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
+var ErrNoTail = errors.New("l2s: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
 
 func checkTail(m *screening.Model) error {
 	if m.Tail() == nil {
@@ -55,10 +55,10 @@ func predictAll(r *tail.Rest, v *screening.View) bool {
 // head is the candidates of the cell that are not in the tail.
 func head(v *screening.View) []uint32 { return v.Model.Head(v.Cell) }
 
-// LogProb is screen.Searcher.LogProb.
+// LogProb is l2s.Searcher.LogProb.
 func LogProb(s *screening.Searcher, h []float32, id uint32, temperature float64) (float64, error) {
 	if labels := s.Model().Labels(); int64(id) >= int64(labels) {
-		return 0, exact.Invalid(exact.ErrRequest, "screen: id: found %d, expected one below the %d labels", id, labels)
+		return 0, exact.Invalid(exact.ErrRequest, "l2s: id: found %d, expected one below the %d labels", id, labels)
 	}
 	var rest tail.Rest
 	v, known, err := view(s, h, temperature, &rest)
@@ -87,12 +87,12 @@ func LogProb(s *screening.Searcher, h []float32, id uint32, temperature float64)
 // CheckConfidence returns an error unless a number is a confidence, at least 0 and below 1.
 func CheckConfidence(confidence float64) error {
 	if !(confidence >= 0 && confidence < 1) {
-		return exact.Invalid(exact.ErrRequest, "screen: confidence: found %v, expected at least 0 and below 1", confidence)
+		return exact.Invalid(exact.ErrRequest, "l2s: confidence: found %v, expected at least 0 and below 1", confidence)
 	}
 	return nil
 }
 
-// LogSum is screen.Searcher.LogSum.
+// LogSum is l2s.Searcher.LogSum.
 func LogSum(s *screening.Searcher, h []float32, temperature, confidence float64) (tail.Interval, error) {
 	if err := CheckConfidence(confidence); err != nil {
 		return tail.Interval{}, err

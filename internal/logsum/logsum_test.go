@@ -399,14 +399,14 @@ func TestLogProbRefuses(t *testing.T) {
 		kind error
 		want string
 	}{
-		{"id", func() error { _, err := logsum.LogProb(s, h, 300, 1); return err }, exact.ErrRequest, "screen: id: found 300, expected one below the 300 labels"},
-		{"short", func() error { _, err := logsum.LogProb(s, h[1:], 0, 1); return err }, exact.ErrContext, "softmax: context: found 23 elements, expected 24"},
-		{"NaN", func() error { _, err := logsum.LogProb(s, nan, 0, 1); return err }, exact.ErrContext, "softmax: context: found NaN at element 23, expected finite numbers"},
-		{"temperature", func() error { _, err := logsum.LogSum(s, h, 0, 0.5); return err }, exact.ErrRequest, "screen: temperature: found 0, expected"},
-		{"temperature of a log-probability", func() error { _, err := logsum.LogProb(s, h, 0, math.Inf(1)); return err }, exact.ErrRequest, "screen: temperature: found +Inf, expected"},
-		{"confidence", func() error { _, err := logsum.LogSum(s, h, 1, 1); return err }, exact.ErrRequest, "screen: confidence: found 1, expected"},
-		{"budget", func() error { _, _, err := logsum.HeadOf(s, h, -1, new(tail.Rest)); return err }, exact.ErrRequest, "screen: budget: found -1"},
-		{"context", func() error { _, _, err := logsum.HeadOf(s, h[1:], 0, new(tail.Rest)); return err }, exact.ErrContext, "softmax: context: found 23"},
+		{"id", func() error { _, err := logsum.LogProb(s, h, 300, 1); return err }, exact.ErrRequest, "l2s: id: found 300, expected one below the 300 labels"},
+		{"short", func() error { _, err := logsum.LogProb(s, h[1:], 0, 1); return err }, exact.ErrContext, "l2s: context: found 23 elements, expected 24"},
+		{"NaN", func() error { _, err := logsum.LogProb(s, nan, 0, 1); return err }, exact.ErrContext, "l2s: context: found NaN at element 23, expected finite numbers"},
+		{"temperature", func() error { _, err := logsum.LogSum(s, h, 0, 0.5); return err }, exact.ErrRequest, "l2s: temperature: found 0, expected"},
+		{"temperature of a log-probability", func() error { _, err := logsum.LogProb(s, h, 0, math.Inf(1)); return err }, exact.ErrRequest, "l2s: temperature: found +Inf, expected"},
+		{"confidence", func() error { _, err := logsum.LogSum(s, h, 1, 1); return err }, exact.ErrRequest, "l2s: confidence: found 1, expected"},
+		{"budget", func() error { _, _, err := logsum.HeadOf(s, h, -1, new(tail.Rest)); return err }, exact.ErrRequest, "l2s: budget: found -1"},
+		{"context", func() error { _, _, err := logsum.HeadOf(s, h[1:], 0, new(tail.Rest)); return err }, exact.ErrContext, "l2s: context: found 23"},
 	} {
 		if err := c.call(); err == nil || !strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.kind) {
 			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)

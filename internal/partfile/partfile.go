@@ -7,14 +7,16 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math"
 	"os"
 	"reflect"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/crc32c"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) // of CRC-32C
 
 // Places in a file. The checksum is of the bytes after it.
 const atVersion, atChecksum, atSize, atValues = 8, 12, 16, 24
@@ -110,7 +112,7 @@ func (f *Format) Encode(content Content) []byte {
 	for _, x := range c.list {
 		data, _ = binary.Append(data, binary.LittleEndian, x) // of fixed size: no error
 	}
-	binary.LittleEndian.PutUint32(data[atChecksum:], crc32c.Sum(data[atSize:]))
+	binary.LittleEndian.PutUint32(data[atChecksum:], crc32.Checksum(data[atSize:], castagnoli))
 	return data
 }
 
@@ -165,7 +167,7 @@ func (f *Format) Read(name string, r io.Reader, found int64, content Content) er
 	c.Check(uint64(found) == size, "file size: found %d bytes, expected the %d that the header states", found, size)
 	if c.err == nil {
 		c.data = file.Bytes()[atValues:]
-		right := crc32c.Sum(file.Bytes()[atSize:])
+		right := crc32.Checksum(file.Bytes()[atSize:], castagnoli)
 		c.Check(sum == right, "checksum: found %08x, expected %08x: the file is damaged", right, sum)
 		content.Code(&c)
 		c.Check(len(c.data) == 0, "file size: found %d bytes after the %s, expected none", len(c.data), c.last)

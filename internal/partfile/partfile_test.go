@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/learning-to-screen/l2s/internal/crc32c"
 )
 
 // sample is a content with a value, a number and two lists.
@@ -41,7 +40,7 @@ func two() []byte {
 	b := []byte("\x89L2X\r\n\x1a\n\x03\x00\x00\x00....\x36\x00\x00\x00\x00\x00\x00\x00" +
 		"\x00\x00\x00\x00\x00\x00\xe0\x3f" + "\x02\x00\x00\x00" +
 		"\x05\xfa" + "\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40")
-	binary.LittleEndian.PutUint32(b[atChecksum:], crc32c.Sum(b[atSize:]))
+	binary.LittleEndian.PutUint32(b[atChecksum:], crc32.Checksum(b[atSize:], castagnoli))
 	return b
 }
 
@@ -76,7 +75,7 @@ func TestErrorsNameTheField(t *testing.T) {
 	set := func(at int, value ...byte) []byte {
 		b := two()
 		copy(b[at:], value)
-		binary.LittleEndian.PutUint32(b[atChecksum:], crc32c.Sum(b[atSize:]))
+		binary.LittleEndian.PutUint32(b[atChecksum:], crc32.Checksum(b[atSize:], castagnoli))
 		return b
 	}
 	for _, c := range []struct {

@@ -27,7 +27,7 @@ func TestAnotherBiasOfAPreviewIsNamed(t *testing.T) {
 	}{{"forgotten", some, none, forgotten}, {"one too many", none, some, leave}, {"another one", some, others, ""}} {
 		m := &Model{parts: &Parts{Labels: 2, Dim: 2, Fingerprint: FingerprintOf(c.made)}}
 		_, err := NewSearcher(m, c.given)
-		if err == nil || !errors.Is(err, exact.ErrLayer) || !strings.HasPrefix(err.Error(), "preview: fingerprint: found ") || !strings.HasSuffix(err.Error(), c.want) {
+		if err == nil || !errors.Is(err, exact.ErrLayer) || !strings.HasPrefix(err.Error(), "l2s: preview: fingerprint: found ") || !strings.HasSuffix(err.Error(), c.want) {
 			t.Errorf("%s: found error %v, expected one of the layer with %q", c.name, err, c.want)
 		} else if c.want == "" && strings.Contains(err.Error(), "bias") {
 			t.Errorf("%s: found error %v, expected no word about a bias", c.name, err)

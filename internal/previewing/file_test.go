@@ -3,6 +3,7 @@ package previewing
 import (
 	"bytes"
 	"encoding/binary"
+	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -11,12 +12,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/crc32c"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) // of CRC-32C
 
 // small returns the parts of a small model, with codes and its layer.
 func small() (p *Parts, codes []byte, l *exact.Layer) {
@@ -56,7 +58,7 @@ func sealed(data []byte) []byte {
 	const atChecksum, atSize = 12, 16
 	if len(data) > atSize+8 {
 		binary.LittleEndian.PutUint64(data[atSize:], uint64(len(data)))
-		binary.LittleEndian.PutUint32(data[atChecksum:], crc32c.Sum(data[atSize:]))
+		binary.LittleEndian.PutUint32(data[atChecksum:], crc32.Checksum(data[atSize:], castagnoli))
 	}
 	return data
 }

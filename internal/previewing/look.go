@@ -41,7 +41,7 @@ type Look struct {
 	panels []uint32  // the panel of each 16 of them
 	rows   []uint32
 	few    []float32
-	ruled  []float32 // scores of labels that were ruled out in the first look
+	ruled  []ruled // labels that were ruled out in the first look
 }
 
 const (
@@ -54,17 +54,9 @@ const (
 	// find the same labels. In requests with a distance from the best label the one that many places
 	// behind stands for it, because the previews of a few labels may be too high.
 	Behind, Many = 16, 40
-	// edited is a factor of both shares for requests that rule labels out.
-	edited = 4
-
 	// maxLost is the share of the squares of the coordinates, in steps, that the rounding of a context
 	// may take: of states it takes a millionth, of a context with one huge element all.
 	maxLost = 1e-4
-
-	// Labels below many that are ruled out lie close together, and more of them are missed within the
-	// same distances: each doubling of the number adds this to the distances of a rung.
-	reachPerDoubling      = 0.4
-	deviationsPerDoubling = 0.2
 )
 
 // reachOf are factors of the reach, by stage: what is left after the first is more alike in all
@@ -72,6 +64,12 @@ const (
 var reachOf = [Stages - 1]float64{1, 0.9, 0.8}
 
 var none = float32(math.Inf(-1))
+
+// ruled is a label that may not be answered, or has a bias.
+type ruled struct {
+	row   uint32 // of l.Scores
+	score float32
+}
 
 func newLook(m *Model) Look {
 	p := m.parts
@@ -109,19 +107,16 @@ func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 	if l.First(k, req); l.Mark == none {
 		return false
 	}
-	doublings := l.ruledOut()
-	reach := rung.Reach + float64(doublings*reachPerDoubling)
-	deviations := rung.Deviations + float64(doublings*deviationsPerDoubling)
-	l.gather(l.narrow(reach))
+	l.gather(l.narrow(rung.Reach))
 	l.permit(req)
-	rows := l.Near(deviations)
+	rows := l.Near(rung.Deviations)
 	if len(rows) > l.parts.Crowd(k) {
 		l.Stats.Crowded++
 		return false
 	}
 	l.choose(rows, req)
 	if req.LogSum {
-		l.Rest = l.outside(req, rows, reach)
+		l.Rest = l.outside(req, rows, rung.Reach)
 	}
 	return len(l.IDs) >= k || req.Within > 0 && len(l.IDs) > 0
 }
@@ -233,38 +228,86 @@ func (l *Look) empty(panels []uint32) {
 
 // First looks at all panels by the first stage, and at the best ones by all stages, which give the
 // mark: the preview of the label some places behind the k-th best, for few as for Many. It is -Inf if
-// there are fewer. With a distance it is at most that far below the best, about.
+// there are fewer than k. With a distance it is at most that far below the best, about.
 func (l *Look) First(k int, req *exact.Request) {
+	k = max(k, 1)
 	l.look(0, l.model.all)
-	times := 1
-	if exact.Edits(req) {
-		times = edited
+	l.early = l.early[:0]
+	rank := max(k, Many) + Behind
+	for looked := 0; looked < len(l.best) && rank > kernels.PanelRows*looked/4; {
+		looked = min(len(l.best), max(shareOf(markShare, fewestMark, len(l.best)), (4*rank+kernels.PanelRows-1)/kernels.PanelRows))
+		l.deepen(looked)
+		l.ruleOut(req)
+		rank = l.rank(k)
 	}
-	n := shareOf(wideShare, fewestWide, len(l.best), times)
-	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, n))]
-	l.early = append(l.early[:0], list...)
-	l.look(1, list)
-	n = min(len(list), max(shareOf(markShare, fewestMark, len(l.best), times), k/4))
-	bound := l.kth(l.top[:len(list)], n)
+	if l.Mark = none; len(l.Scores) < k || l.kth(l.Scores, k) == none {
+		return
+	}
+	for _, x := range l.ruled {
+		l.Scores[x.row] = x.score
+	}
+	l.Mark = l.kth(l.Scores, min(rank, len(l.Scores)))
+	for _, x := range l.ruled {
+		l.Scores[x.row] = none
+	}
+	if req.Within > 0 && k > 1 {
+		l.Mark = max(l.Mark, l.below(l.kth(l.Scores, min(Behind, len(l.Scores))), req.Within))
+	}
+}
+
+// deepen looks at the best n panels or more by all stages, found by the second stage among more by
+// the first, and gathers these and earlier ones.
+func (l *Look) deepen(n int) {
+	wide := max(shareOf(wideShare, fewestWide, len(l.best)), n)
+	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, wide))]
+	before := len(l.early)
+	for _, p := range list {
+		if l.stage[p] == 1 {
+			l.early = append(l.early, p)
+		}
+	}
+	l.look(1, l.early[before:])
+	for i, p := range list {
+		l.few[i] = l.best[p]
+	}
+	bound := kernels.KthLargest(l.few[:len(list)], min(n, len(list)))
 	some := l.todo[:0]
 	for _, p := range list {
-		if l.best[p] >= bound {
+		if l.best[p] >= bound && int(l.stage[p]) < Stages {
 			some = append(some, p)
 		}
 	}
 	for j := 2; j < Stages; j++ {
 		l.look(j, some)
 	}
+	some = some[:0]
+	for _, p := range l.early {
+		if int(l.stage[p]) == Stages {
+			some = append(some, p)
+		}
+	}
 	l.gather(some)
-	l.ruled = l.ruled[:0]
-	l.ruleOut(req)
-	if l.Mark = none; len(l.Scores) < max(k, 1) {
-		return
+}
+
+// rank returns the place of the mark among all labels. Without edits it is some places after the
+// k-th. Labels below others that are ruled out lie closer together: the mark is as far below the k
+// best that may be answered, on average, if its place is as many times as far down as theirs.
+func (l *Look) rank(k int) int {
+	rank, above := max(k, Many)+Behind, 0
+	if len(l.ruled) == 0 || len(l.Scores) < k {
+		return rank
 	}
-	l.Mark = l.kth(l.Scores, min(max(k, Many)+Behind, len(l.Scores)))
-	if req.Within > 0 && k > 1 {
-		l.Mark = max(l.Mark, l.below(l.kth(l.Scores, min(Behind, len(l.Scores))), req.Within))
+	last := l.kth(l.Scores, k)
+	for _, x := range l.ruled {
+		if x.score >= last {
+			above++
+		}
 	}
+	times := 0.0 // the log of how many times as far down each of the k is
+	for j := range k {
+		times += kernels.Log(1 + float64(above)/float64(j+1))
+	}
+	return max(rank, int(float64(k+Behind)*kernels.Exp(times/float64(k))))
 }
 
 // below returns a score that is a distance of final logits below another one, or more.
@@ -275,10 +318,8 @@ func (l *Look) below(score float32, distance float64) float32 {
 	return score - float32(min(distance/(l.layer.Scale()*float64(l.Scale)), math.MaxFloat32))
 }
 
-// shareOf returns a share of n panels, at least a few, some times.
-func shareOf(share float64, few, n, times int) int {
-	return min(n, times*max(few, int(share*float64(n))))
-}
+// shareOf returns a share of n panels, at least a few.
+func shareOf(share float64, few, n int) int { return min(n, max(few, int(share*float64(n)))) }
 
 // stretch tells how far below the mark the best label of a panel may be after a stage, in steps.
 type stretch struct {
@@ -393,8 +434,9 @@ func (l *Look) permit(req *exact.Request) {
 	}
 }
 
-// ruleOut is permit, and keeps the scores.
+// ruleOut is permit, and keeps what it takes.
 func (l *Look) ruleOut(req *exact.Request) {
+	l.ruled = l.ruled[:0]
 	if !exact.Edits(req) {
 		return
 	}
@@ -402,21 +444,9 @@ func (l *Look) ruleOut(req *exact.Request) {
 	l.permit(req)
 	for row, x := range l.Scores {
 		if x == none && l.few[row] > none {
-			l.ruled = append(l.ruled, l.few[row])
+			l.ruled = append(l.ruled, ruled{uint32(row), l.few[row]})
 		}
 	}
-}
-
-// ruledOut returns how often a number doubles that is 1 more than that of the labels that are ruled
-// out above the mark.
-func (l *Look) ruledOut() float64 {
-	n := 1
-	for _, x := range l.ruled {
-		if x >= l.Mark {
-			n++
-		}
-	}
-	return kernels.Log(float64(n)) / math.Ln2
 }
 
 // kth returns the k-th largest of some scores.

@@ -36,11 +36,11 @@ const (
 // NewSearcher is preview.NewSearcher.
 func NewSearcher(m *Model, l *exact.Layer) (*Searcher, error) {
 	if m == nil || l == nil || m.parts == nil {
-		return nil, errors.New("preview: found no model or no layer, expected both")
+		return nil, errors.New("l2s: found no model or no layer, expected both")
 	}
 	p := m.parts
 	if p.Labels != l.Labels() || p.Dim != l.Dim() {
-		return nil, exact.Invalid(exact.ErrLayer, "preview: shape: found a model of %d labels x %d, expected the layer's %d x %d", p.Labels, p.Dim, l.Labels(), l.Dim())
+		return nil, exact.Invalid(exact.ErrLayer, "l2s: shape: found a model of %d labels x %d, expected the layer's %d x %d", p.Labels, p.Dim, l.Labels(), l.Dim())
 	}
 	if own := FingerprintOf(l); own != p.Fingerprint && l.Fingerprint() != p.Fingerprint {
 		return nil, l.Another("preview", p.Fingerprint)
@@ -140,35 +140,6 @@ func (s *Searcher) byLayer(dst []exact.Prediction, req *exact.Request) (exact.An
 		return exact.Answer{}, err
 	}
 	return s.one[0], nil
-}
-
-// SearchBatch is preview.Searcher.SearchBatch.
-func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
-	d, n := s.look.parts.Dim, len(answers)
-	if len(contexts) != n*d {
-		return exact.Invalid(exact.ErrContext, "preview: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
-	}
-	k, err := exact.Each(len(dst), n)
-	if err != nil {
-		return err
-	}
-	if err := exact.Check(&req, s.look.parts.Labels, k); err != nil {
-		return err
-	}
-	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
-		return exact.Invalid(exact.ErrContext, "preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
-	}
-	if s.Exactly(&req, k) {
-		s.look.Stats.Queries += uint64(n)
-		s.look.Stats.Exact += uint64(n)
-		return s.exact.SearchBatch(dst, answers, contexts, req)
-	}
-	for i := range answers {
-		if answers[i], err = s.Answer(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], &req, nil); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Model returns the searcher's model.

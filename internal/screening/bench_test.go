@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
 
@@ -67,10 +67,14 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 		b.Fatal(err)
 	}
 	run("screened", 1, func() error { _, err := s.TopK(top, turn()); return err })
+	batched, err := engine.NewSearcher(engine.Over(layer), engine.OfScreen(model), engine.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
 	many, answers := make([]exact.Prediction, batch*k), make([]exact.Answer, batch)
 	run("screened-batch32", batch, func() error {
 		next = (next + batch) % (contexts - batch)
-		return s.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], exact.Request{})
+		return batched.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], &exact.Request{})
 	})
 	// The same values in each type that can hold them: the upper bits of a float32.
 	wide, _ := kernels.AsFloat32(layer.Weights())
@@ -163,7 +167,7 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, m
 	}
 	pieces := newTable(bytes)
 	ways = append(ways, way{name: "plain-read", query: func([]float32) { pieces.read(at, codes); at++ }})
-	other := cold.NewBuffer(mib)
+	other := stream.NewBuffer(mib)
 	const block = 20 // queries of a turn; the first ones, whose caches another method has filled, do not count
 	next := 0
 	for b.Loop() {

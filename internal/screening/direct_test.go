@@ -70,8 +70,7 @@ func TestTheShortWayRefusesWhatIsNoContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := (*engine.Index)(made).Screen()
-	short, err := screening.NewSearcher(model, data.Exact, screening.Options{Copies: 1 << 40})
+	short, err := engine.NewSearcher((*engine.Layer)(data.Layer), (*engine.Index)(made), engine.Options{Copies: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +81,7 @@ func TestTheShortWayRefusesWhatIsNoContext(t *testing.T) {
 		contexts []float32
 	}{{"a NaN in the last", h}, {"an element too few", h[:3*dim-1]}} {
 		top, answers := make([]exact.Prediction, 3*k), make([]exact.Answer, 3)
-		if err := short.SearchBatch(top, answers, c.contexts, exact.Request{}); !errors.Is(err, exact.ErrContext) {
+		if err := short.SearchBatch(top, answers, c.contexts, &exact.Request{}); !errors.Is(err, exact.ErrContext) {
 			t.Errorf("%s: found error %v, expected ErrContext", c.name, err)
 		}
 		if !slices.Equal(top, make([]exact.Prediction, 3*k)) || !slices.Equal(answers, make([]exact.Answer, 3)) {

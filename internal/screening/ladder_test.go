@@ -81,7 +81,7 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 			if _, err := s.Search(make([]exact.Prediction, 1), h, exact.Request{Budget: bad}); !errors.Is(err, exact.ErrRequest) || !strings.Contains(err.Error(), fmt.Sprintf("budget: found %v, expected", bad)) {
 				t.Errorf("a budget of %v: found error %v", bad, err)
 			}
-			if _, err := screening.NewSearcher(in.Model, in.Layer, screening.Options{Budget: bad}); err == nil || err.Error() != fmt.Sprintf("screen: budget: found %v, expected a number above 0", bad) {
+			if _, err := screening.NewSearcher(in.Model, in.Layer, screening.Options{Budget: bad}); err == nil || err.Error() != fmt.Sprintf("l2s: budget: found %v, expected a number above 0", bad) {
 				t.Errorf("a searcher with a budget of %v: found error %v", bad, err)
 			}
 		}
@@ -89,7 +89,7 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 	if ids, err := evaluate.Candidates(in.Model, 0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
 		t.Errorf("a budget below the smallest: found the candidates %v (%v), expected the candidates of the smallest", ids, err)
 	}
-	if _, err := evaluate.Candidates(in.Model, 0, 0); err == nil || err.Error() != "screen: budget: found 0, expected a number above 0" {
+	if _, err := evaluate.Candidates(in.Model, 0, 0); err == nil || err.Error() != "l2s: budget: found 0, expected a number above 0" {
 		t.Errorf("candidates of a budget of 0: found error %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/router"
 )
 
-var errNoModel = errors.New("screen: model: found none, expected one of Load, Read or a training")
+var errNoModel = errors.New("l2s: model: found none, expected one of Load, Read or a training")
 
 // Options are l2s.Options, with observers.
 type Options struct {
@@ -22,7 +22,7 @@ type Options struct {
 	Accepts   func(*Model) error // unless nil, tells why the observers have no use for a model
 }
 
-// Searcher is screen.Searcher. It knows none of those who observe its queries.
+// Searcher searches by a screen. It knows none of those who observe its queries.
 type Searcher struct {
 	// The fields that every query reads, next to each other.
 	query     [1]*exact.Query
@@ -47,7 +47,7 @@ type Searcher struct {
 	view   View               // of the last query that was seen
 }
 
-// Stats is screen.Stats.
+// Stats are the counts of its work.
 type Stats struct {
 	Queries, Candidates, Routing, Exact, Lacking uint64
 }
@@ -58,7 +58,7 @@ func Check(m *Model, l *exact.Layer) error {
 	case m == nil || m.router == nil:
 		return errNoModel
 	case l == nil || l.Labels() == 0:
-		return errors.New("screen: layer: found none, expected one of l2s.Open or l2s.New")
+		return errors.New("l2s: layer: found none, expected one of l2s.Open or l2s.New")
 	}
 	return nil
 }
@@ -69,10 +69,10 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 		return nil, err
 	}
 	if m.Dim() != l.Dim() {
-		return nil, exact.Invalid(exact.ErrLayer, "screen: dim: found a model of dimension %d, expected the layer's, %d", m.Dim(), l.Dim())
+		return nil, exact.Invalid(exact.ErrLayer, "l2s: dim: found a model of dimension %d, expected the layer's, %d", m.Dim(), l.Dim())
 	}
 	if m.Labels() != l.Labels() {
-		return nil, exact.Invalid(exact.ErrLayer, "screen: labels: found a model of %d labels, expected the layer's, %d", m.Labels(), l.Labels())
+		return nil, exact.Invalid(exact.ErrLayer, "l2s: labels: found a model of %d labels, expected the layer's, %d", m.Labels(), l.Labels())
 	}
 	if made := m.c.Fingerprint; made != [32]byte{} {
 		if own := l.Fingerprint(); own != made {
@@ -146,41 +146,10 @@ func (s *Searcher) addLines() {
 	}
 }
 
-// TopK is screen.Searcher.TopK.
+// TopK is l2s.Searcher.TopK.
 func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
 	a, err := s.Search(dst, h, exact.Request{})
 	return a.Count, err
-}
-
-// SearchBatch is screen.Searcher.SearchBatch.
-func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
-	d, n := s.model.Dim(), len(answers)
-	if len(contexts) != n*d {
-		return exact.Invalid(exact.ErrContext, "screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
-	}
-	k, err := exact.Each(len(dst), n)
-	if err != nil {
-		return err
-	}
-	if err := exact.Check(&req, s.model.c.Labels, k); err != nil {
-		return err
-	}
-	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
-		return exact.Invalid(exact.ErrContext, "screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
-	}
-	if exactly(&req) {
-		if err = s.layer.SearchBatch(dst, answers, contexts, req); err == nil {
-			s.stats.Queries += uint64(n)
-			s.stats.Exact += uint64(n)
-		}
-		return err
-	}
-	for i := range answers {
-		if answers[i], err = s.Search(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], req); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func exactly(req *exact.Request) bool { return exact.IsList(req.Among) || req.Exact }
@@ -195,7 +164,7 @@ type Location struct {
 	Found router.Found
 }
 
-// Search is screen.Searcher.Search.
+// Search is l2s.Searcher.Search.
 func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (a exact.Answer, err error) {
 	s.lines.Prefetch()
 	if err = exact.Check(&req, s.model.c.Labels, len(dst)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/logsum"
@@ -21,6 +22,20 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tail"
 )
+
+// batched returns the searcher of batches over an instance.
+func batched(t screentest.Failer, in *screentest.Instance, o ...screening.Options) *engine.Searcher {
+	t.Helper()
+	options := engine.Options{}
+	if len(o) > 0 {
+		options = engine.Options{Budget: o[0].Budget, Copies: o[0].Copies, Observers: o[0].Observers}
+	}
+	s, err := engine.NewSearcher(engine.Over(in.Layer), engine.OfScreen(in.Model), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 func draws(t *rapid.T) screentest.Draw {
 	return func(label string, low, high int) int { return rapid.IntRange(low, high).Draw(t, label) }
@@ -71,12 +86,12 @@ func checkRequests(t *rapid.T) {
 		t.Fatal(err)
 	}
 	set := screentest.DrawSettings(draws(t), in)
-	single, batch := in.Searcher(t, set.Options()), in.Searcher(t, set.Copied(1<<40))
+	single, batch := in.Searcher(t, set.Options()), batched(t, in, set.Copied(1<<40))
 	// Several batches of different sizes: scratch of one must not show in the next.
 	for _, n := range []int{in.N, rapid.IntRange(0, in.N).Draw(t, "second batch")} {
 		k, req := screentest.DrawRequest(draws(t), in)
 		dst, answers := make([]exact.Prediction, n*k), make([]exact.Answer, n)
-		if err := batch.SearchBatch(dst, answers, in.Contexts[:n*in.Config.Dim], req); err != nil {
+		if err := batch.SearchBatch(dst, answers, in.Contexts[:n*in.Config.Dim], &req); err != nil {
 			t.Fatal(err)
 		}
 		one := make([]exact.Prediction, k)
@@ -100,7 +115,8 @@ func checkRequests(t *rapid.T) {
 			}
 			checkSum(t, in, h, among, &req, a.LogSum)
 		}
-		if got, want := batch.Stats(), single.Stats(); got != want {
+		alone := single.Stats()
+		if got, want := batch.Stats(), (engine.Stats{Queries: alone.Queries, Looked: alone.Routing, Scored: alone.Candidates, Exact: alone.Exact, Fallback: alone.Lacking}); got != want {
 			t.Fatalf("stats %+v, want %+v", got, want)
 		}
 		plain := exact.Request{LogSum: true}
@@ -114,7 +130,7 @@ func checkRequests(t *rapid.T) {
 				break
 			}
 		}
-		single, batch = in.Searcher(t, set.Options()), in.Searcher(t, set.Copied(-1))
+		single, batch = in.Searcher(t, set.Options()), batched(t, in, set.Copied(-1))
 	}
 }
 
@@ -215,13 +231,10 @@ func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 		for _, level := range simd.Available() {
 			restore := simd.Set(level)
 			s := in.Searcher(t)
-			dst, answers := make([]exact.Prediction, in.N*k), make([]exact.Answer, in.N)
-			if err := s.SearchBatch(dst, answers, in.Contexts, req); err != nil {
-				t.Fatal(err)
-			}
 			got := ""
-			for i, a := range answers {
-				for _, p := range dst[i*k:][:a.Count] {
+			for i := range in.N {
+				labels, a := screentest.Search(t, s, k, in.Context(i), req)
+				for _, p := range labels {
 					got += fmt.Sprintf("%d %x ", p.ID, math.Float64bits(p.Logit))
 				}
 				got += fmt.Sprintf("%x ", math.Float64bits(a.LogSum))
@@ -384,13 +397,13 @@ func TestSearcherRefuses(t *testing.T) {
 		h    []float32
 		want string
 	}{
-		{"k 0", 0, []float32{1, 2}, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{"k above L", 5, []float32{1, 2}, "softmax: k: found 5, expected 1 to the 4 labels"},
-		{"no context", 1, nil, "softmax: context: found 0 elements, expected 2"},
-		{"long context", 1, []float32{1, 2, 3}, "softmax: context: found 3 elements, expected 2"},
-		{"NaN", 1, []float32{1, nan}, "softmax: context: found NaN at element 1, expected finite numbers"},
-		{"Inf", 1, []float32{inf, 1}, "softmax: context: found +Inf at element 0, expected finite numbers"},
-		{"-Inf", 1, []float32{1, -inf}, "softmax: context: found -Inf at element 1, expected finite numbers"},
+		{"k 0", 0, []float32{1, 2}, "l2s: k: found 0, expected 1 to the 4 labels"},
+		{"k above L", 5, []float32{1, 2}, "l2s: k: found 5, expected 1 to the 4 labels"},
+		{"no context", 1, nil, "l2s: context: found 0 elements, expected 2"},
+		{"long context", 1, []float32{1, 2, 3}, "l2s: context: found 3 elements, expected 2"},
+		{"NaN", 1, []float32{1, nan}, "l2s: context: found NaN at element 1, expected finite numbers"},
+		{"Inf", 1, []float32{inf, 1}, "l2s: context: found +Inf at element 0, expected finite numbers"},
+		{"-Inf", 1, []float32{1, -inf}, "l2s: context: found -Inf at element 1, expected finite numbers"},
 	} {
 		untouched := exact.Prediction{ID: 77, Logit: 7}
 		dst := slices.Repeat([]exact.Prediction{untouched}, c.k)
@@ -410,7 +423,7 @@ func TestSearcherRefuses(t *testing.T) {
 
 func TestBatchesAreRefused(t *testing.T) {
 	nan := float32(math.NaN())
-	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).Searcher(t)
+	s := batched(t, plane(t, [][]uint32{{0, 1}, {2, 3}}))
 	for _, c := range []struct {
 		name     string
 		dst, n   int
@@ -418,15 +431,15 @@ func TestBatchesAreRefused(t *testing.T) {
 		kind     error
 		want     string
 	}{
-		{"k 0", 0, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{"k above L", 5, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 5, expected 1 to the 4 labels"},
-		{"ragged contexts", 2, 2, []float32{1, 2, 3}, exact.ErrContext, "screen: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
-		{"odd dst", 3, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "softmax: dst: found room for 3 labels, expected the same number for each of 2 contexts"},
-		{"room without contexts", 1, 0, nil, exact.ErrRequest, "softmax: dst: found room for 1 labels, expected the same number for each of 0 contexts"},
-		{"NaN in the last row", 2, 2, []float32{1, 2, 3, nan}, exact.ErrContext, "screen: contexts: row 1: found NaN at element 1, expected finite numbers"},
+		{"k 0", 0, 1, []float32{1, 2}, exact.ErrRequest, "l2s: k: found 0, expected 1 to the 4 labels"},
+		{"k above L", 5, 1, []float32{1, 2}, exact.ErrRequest, "l2s: k: found 5, expected 1 to the 4 labels"},
+		{"ragged contexts", 2, 2, []float32{1, 2, 3}, exact.ErrContext, "l2s: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
+		{"odd dst", 3, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "l2s: dst: found room for 3 labels, expected the same number for each of 2 contexts"},
+		{"room without contexts", 1, 0, nil, exact.ErrRequest, "l2s: dst: found room for 1 labels, expected the same number for each of 0 contexts"},
+		{"NaN in the last row", 2, 2, []float32{1, 2, 3, nan}, exact.ErrContext, "l2s: contexts: row 1: found NaN at element 1, expected finite numbers"},
 	} {
 		dst, answers := make([]exact.Prediction, c.dst), make([]exact.Answer, c.n)
-		if err := s.SearchBatch(dst, answers, c.contexts, exact.Request{}); err == nil || err.Error() != c.want || !errors.Is(err, c.kind) {
+		if err := s.SearchBatch(dst, answers, c.contexts, &exact.Request{}); err == nil || err.Error() != c.want || !errors.Is(err, c.kind) {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 		for _, p := range dst {
@@ -435,10 +448,10 @@ func TestBatchesAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if got := s.Stats(); got != (screening.Stats{}) {
+	if got := s.Stats(); got != (engine.Stats{}) {
 		t.Errorf("refused batches were counted: %+v", got)
 	}
-	if err := s.SearchBatch(nil, nil, nil, exact.Request{}); err != nil {
+	if err := s.SearchBatch(nil, nil, nil, &exact.Request{}); err != nil {
 		t.Errorf("an empty batch: %v", err)
 	}
 }
@@ -458,12 +471,9 @@ func TestLogSumUnasked(t *testing.T) {
 func TestListsOfLabelsAreChecked(t *testing.T) {
 	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).Searcher(t)
 	req := exact.Request{Among: exact.Only([]uint32{0, 4})}
-	_, one := s.Search(make([]exact.Prediction, 1), []float32{1, 2}, req)
-	several := s.SearchBatch(make([]exact.Prediction, 2), make([]exact.Answer, 2), []float32{1, 2, 3, 4}, req)
-	for _, err := range []error{one, several} {
-		if !errors.Is(err, exact.ErrRequest) || err.Error() != "softmax: ids[1]: found label 4, expected one below the 4 labels" {
-			t.Errorf("found error %v, expected one about label 4", err)
-		}
+	_, err := s.Search(make([]exact.Prediction, 1), []float32{1, 2}, req)
+	if !errors.Is(err, exact.ErrRequest) || err.Error() != "l2s: ids[1]: found label 4, expected one below the 4 labels" {
+		t.Errorf("found error %v, expected one about label 4", err)
 	}
 	if got := s.Stats(); got != (screening.Stats{}) {
 		t.Errorf("refused requests were counted: %+v", got)
@@ -527,10 +537,10 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	}{
 		{"its own layer", bound, own, ""},
 		{"a layer of its shape, without a fingerprint", unbound, changed, ""},
-		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a model of dimension 2, expected the layer's, 1"},
-		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a model of 2 labels, expected the layer's, 3"},
+		{"another dimension", unbound, layer([]float32{1, 2}, 1), "l2s: dim: found a model of dimension 2, expected the layer's, 1"},
+		{"another number of labels", unbound, layer(make([]float32, 6), 2), "l2s: labels: found a model of 2 labels, expected the layer's, 3"},
 		{"another layer of its shape", bound, changed, fmt.Sprintf(
-			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer, or for these weights with a bias, which this one lacks: was it forgotten?", own.Fingerprint(), changed.Fingerprint())},
+			"l2s: screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer, or for these weights with a bias, which this one lacks: was it forgotten?", own.Fingerprint(), changed.Fingerprint())},
 	} {
 		s, err := screening.NewSearcher(c.model, c.layer, screening.Options{})
 		switch {
@@ -562,7 +572,7 @@ func checkAllocations(t *testing.T, in *screentest.Instance, o ...screening.Opti
 	ladder := in.Model.Ladder()
 	biases := []exact.Bias{{ID: 3, Add: 2}, {ID: 200, Add: -1}}
 	simdtest.EachLevel(t, func(t *testing.T) {
-		s := in.Searcher(t, o...)
+		s, several := in.Searcher(t, o...), batched(t, in, o...)
 		batch, answers := make([]exact.Prediction, 100*k), make([]exact.Answer, 100)
 		all := make([]exact.Prediction, in.Config.Labels)
 		i := 0
@@ -571,7 +581,7 @@ func checkAllocations(t *testing.T, in *screentest.Instance, o ...screening.Opti
 			return func() error { var p [k]exact.Prediction; _, err := s.Search(p[:], next(), req); return err }
 		}
 		many := func(req exact.Request) func() error {
-			return func() error { return s.SearchBatch(batch, answers, in.Contexts[:100*in.Config.Dim], req) }
+			return func() error { return several.SearchBatch(batch, answers, in.Contexts[:100*in.Config.Dim], &req) }
 		}
 		asks := map[string]func() error{
 			"TopK":                   func() error { var p [k]exact.Prediction; _, err := s.TopK(p[:], next()); return err },
@@ -648,17 +658,11 @@ func TestManyGoroutinesShareOneModel(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			got := make([]exact.Prediction, in.N*k)
-			for round := range 3 {
-				if round == 2 {
-					if err := s.SearchBatch(got, make([]exact.Answer, in.N), in.Contexts, exact.Request{}); err != nil {
+			for round := range 2 {
+				for i := range in.N {
+					at := (i*7 + g*31) % in.N // goroutines ask for different contexts
+					if _, err := s.TopK(got[at*k:(at+1)*k], in.Context(at)); err != nil {
 						t.Error(err)
-					}
-				} else {
-					for i := range in.N {
-						at := (i*7 + g*31) % in.N // goroutines ask for different contexts
-						if _, err := s.TopK(got[at*k:(at+1)*k], in.Context(at)); err != nil {
-							t.Error(err)
-						}
 					}
 				}
 				if !slices.Equal(got, want) {

@@ -163,7 +163,7 @@ func (t *Tail) Covers(temperature float64) bool {
 // CheckTemperature returns an error unless there are probabilities at a temperature.
 func CheckTemperature(temperature float64) error {
 	if !(temperature >= exact.MinTemperature && temperature <= math.MaxFloat64) {
-		return exact.Invalid(exact.ErrRequest, "screen: temperature: found %v, expected a finite number of at least %v", temperature, exact.MinTemperature)
+		return exact.Invalid(exact.ErrRequest, "l2s: temperature: found %v, expected a finite number of at least %v", temperature, exact.MinTemperature)
 	}
 	return nil
 }

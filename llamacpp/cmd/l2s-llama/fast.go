@@ -180,16 +180,8 @@ func since(start time.Time) string {
 }
 
 // havePreview sets f.preview to the preview of the model, from a file or newly made.
-func (f *flags) havePreview(ctx context.Context) (err error) {
-	if f.text != "" {
-		if f.given, err = f.readText(ctx, f.text); err != nil {
-			return err
-		}
-		if f.given == "" {
-			return fmt.Errorf("%s: found an empty file, expected a text", f.text)
-		}
-	}
-	if f.body, err = waiting(ctx, f, func() ([32]byte, error) { return bodyOf(f.model) }); err != nil {
+func (f *flags) havePreview(ctx context.Context) error {
+	if err := f.knowModel(ctx); err != nil {
 		return err
 	}
 	if !f.anew {
@@ -198,6 +190,30 @@ func (f *flags) havePreview(ctx context.Context) (err error) {
 		}
 	}
 	return f.newPreview(ctx, f.anew)
+}
+
+// knowModel reads what the preview of a model depends on: the text of --text, and the body.
+func (f *flags) knowModel(ctx context.Context) error {
+	if err := f.readGiven(ctx); err != nil {
+		return err
+	}
+	return f.knowBody(ctx)
+}
+
+func (f *flags) readGiven(ctx context.Context) (err error) {
+	if f.text == "" {
+		return nil
+	}
+	if f.given, err = f.readText(ctx, f.text); err == nil && f.given == "" {
+		err = fmt.Errorf("%s: found an empty file, expected a text", f.text)
+	}
+	return err
+}
+
+// knowBody computes the fingerprint of the body, which reads the whole model.
+func (f *flags) knowBody(ctx context.Context) (err error) {
+	f.body, err = waiting(ctx, f, func() ([32]byte, error) { return bodyOf(f.model) })
+	return err
 }
 
 // newPreview makes the preview and keeps it. Unless anew is true, it takes a preview that another
@@ -216,6 +232,9 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 	if slices.Contains(f.foreign, path) {
 		f.say("preview: %s is replaced when the new one is complete: to keep it, interrupt this run and move it away\n", path)
 	}
+	if f.statesFile = ""; path != "" {
+		f.statesFile = keptFile(path)
+	}
 	if f.preview, err = f.makePreview(ctx); err != nil {
 		return err
 	}
@@ -228,6 +247,7 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 		f.say("%v: the preview is of this run alone\n", err)
 		f.previewFile = inMemory
 	}
+	_ = os.Remove(f.statesFile)
 	return nil
 }
 
@@ -322,8 +342,12 @@ func (f *flags) makePreview(ctx context.Context) (*l2s.Index, error) {
 	// The shares of the stages in the time, about.
 	share := func(from, to float64) func(string, float64) {
 		return func(stage string, done float64) {
+			done = from + (to-from)*min(max(done, 0), 1)
 			p.Part(stage)
-			p.Set(int(all * (from + (to-from)*min(max(done, 0), 1))))
+			p.Set(int(all * done))
+			if f.tell != nil {
+				f.tell(stage, done)
+			}
 		}
 	}
 	states, x, err := f.fastStates(ctx, f.given, share(0, 0.45))
@@ -333,7 +357,7 @@ func (f *flags) makePreview(ctx context.Context) (*l2s.Index, error) {
 	defer debug.FreeOSMemory() // before the lasting model is opened
 	defer f.closes(nil, x)
 	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
-	made, err := preview.Make(ctx, x.Layer(), states, preview.Options{Body: f.body, Progress: func(stage string, done float64) {
+	made, err := preview.Make(ctx, x.Layer(), l2s.Float32(states, x.Layer().Dim()), preview.Options{Body: f.body, Progress: func(stage string, done float64) {
 		if at := stages[stage]; at != nil {
 			at(stage, done)
 		}
@@ -392,6 +416,8 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 			add(ids[at:min(len(ids), at+fastWindow-1)])
 		}
 	}
+	kept := f.keptOf(x, parts, o.Sequences)
+	defer kept.close()
 	all := sum + fastWritten*o.Sequences*2 // a token that is written takes about twice as long as one that is read
 	count := 0
 	states := make([]float32, 0, (sum+fastWritten*o.Sequences)*m.Dim())
@@ -401,7 +427,13 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 	// threads.
 	threads := cmp.Or(f.threads, min(threadpool.Processors(), llamacpp.MaxThreads))
 	var took [3]time.Duration // for each token
-	for at, part := range parts {
+	at := 0                   // of the parts that this run computes
+	for _, part := range parts {
+		if found, ok := kept.next(); ok {
+			states = append(states, found...)
+			count += len(part)
+			continue
+		}
 		var err error
 		if at == 2 {
 			err = m.SetThreads(1)
@@ -411,7 +443,7 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 		if err != nil {
 			return nil, x, err
 		}
-		start := time.Now()
+		start, from := time.Now(), len(states)
 		m.Clear(0)
 		for i := 0; i < len(part); {
 			tokens = tokens[:0]
@@ -429,10 +461,34 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 		if at < len(took) {
 			took[at] = time.Since(start) / time.Duration(len(part))
 		}
+		at++
+		kept.add(states[from:])
+	}
+	if written, ok := kept.next(); ok {
+		done("states of the model's text", 1)
+		return append(states, written...), x, nil
 	}
 	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done("states of the model's text", float64(count+2*n)/float64(all)) })
 	done("states of the model's text", 1) // also where the model has ended texts before
+	if err == nil {
+		kept.add(written)
+	}
 	return append(states, written...), x, err
+}
+
+// keptOf opens the file that keeps the states of these texts, and of the text that the model writes
+// after them in some sequences. Without a file the run keeps nothing.
+func (f *flags) keptOf(x *llamacpp.Head, texts [][]uint32, sequences int) *keptStates {
+	all := sha256.New()
+	fmt.Fprintln(all, f.body, f.head, x.Dim(), x.Labels(), fastFrom, fastBatch, fastPrompt, fastWritten, sequences)
+	for _, text := range texts {
+		fmt.Fprintln(all, text)
+	}
+	kept, err := openKept(f.statesFile, [sha256.Size]byte(all.Sum(nil)), x.Dim())
+	if err != nil {
+		f.say("preview: %v: this run begins anew if it is interrupted\n", err)
+	}
+	return kept
 }
 
 // writes lets the model continue the beginnings of some texts by itself, one per sequence, and

@@ -3,6 +3,7 @@
 //	l2s-llama contexts  compute hidden states of a text, for l2s train
 //	l2s-llama generate  continue a prompt
 //	l2s-llama serve     serve OpenAI's API over HTTP
+//	l2s-llama prepare   make the preview for --fast, for an image or before a server starts
 //	l2s-llama bench     measure tokens per second by llama.cpp's head and by others
 //	l2s-llama compare   measure where the tokens of these heads differ
 //	l2s-llama version   show the version, the CPU and the SIMD level
@@ -47,6 +48,7 @@ var verbs = []verb{
 	{"contexts", "compute hidden states of a text, for l2s train", runContexts},
 	{"generate", "continue a prompt", runGenerate},
 	{"serve", "serve OpenAI's API over HTTP", runServe},
+	{"prepare", "make the preview for --fast", runPrepare},
 	{"bench", "measure tokens per second by llama.cpp's head and by others", runBench},
 	{"compare", "measure where the tokens of these heads differ", runCompare},
 	{"version", "show the version, the CPU and the SIMD level", runVersion},
@@ -143,6 +145,8 @@ type flags struct {
 	foreign                  []string               // files of previews of other heads or bodies
 	body                     [32]byte               // of the model, with fast
 	given                    string                 // the content of text
+	statesFile               string                 // keeps the states of a preview that is being made, "" for none
+	tell                     func(string, float64)  // unless nil, gets the stage of its making and the share that is done
 	refused                  string                 // why a file is not used as a preview
 	takes                    bool                   // arguments that are no flags
 	left                     []string               // these

@@ -40,6 +40,12 @@ func TestMain(m *testing.M) {
 	} else {
 		os.Setenv("YZMA_LIB", folder)
 	}
+	if len(os.Args) > 1 && os.Args[1] == "prepare" { // as serve starts its own program
+		if os.Getenv(shortText) != "" {
+			ownText = shortened()
+		}
+		main()
+	}
 	if missing != "" {
 		fmt.Fprintln(os.Stderr, "l2s-llama: most tests are skipped:", missing)
 	}
@@ -169,6 +175,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--fast"}, "found --fast without --written"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--system", "b"}, "without --chat"},
 		{[]string{"serve"}, "found no --model"},
+		{[]string{"prepare"}, "found no --model"},
+		{[]string{"prepare", "--model", "m.gguf", "--text", ""}, `--text: found "", expected a file`},
 		{[]string{"serve", "--model", "m.gguf", "--fast", "--screen", "m.l2s"}, "found --fast and --screen"},
 		{[]string{"serve", "--model", "m.gguf", "--text", "a"}, "found --text without --fast"},
 		{[]string{"serve", "--model", "m.gguf", "--parallel", "0"}, "--parallel, --waiting: found 0 and 32"},

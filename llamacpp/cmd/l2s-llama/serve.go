@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/openai"
@@ -27,8 +29,10 @@ l2s-llama serve --model M.gguf [--fast | --screen M.l2s] [flags]
 
 Serves OpenAI's API over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /v1/score, /health
 and /metrics. Requests share the batches of llama.cpp. --fast works as in generate. docs/server.md
-has the fields. After SIGTERM running requests have --grace to end. There are no passwords and no
-TLS: put a proxy in front of it before others can reach it.`
+has the fields. The port is open at once: answers are 503 until the model is read, and by the exact
+head while --fast makes its preview, in a process of the lowest priority. After SIGTERM running
+requests have --grace to end. There are no passwords and no TLS: put a proxy in front of it before
+others can reach it.`
 
 // mostConnections bounds connections, each of which takes some kilobytes.
 const mostConnections = 1024
@@ -78,21 +82,59 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
 	if at, ok := listener.Addr().(*net.TCPAddr); ok {
 		o.Local = at.IP.IsLoopback()
 	}
-	m, err := f.open(ctx, llamacpp.Options{Context: *size, Sequences: o.Parallel, Forks: openai.Forks})
+	p := f.openPort(listener)
+	defer p.close(0)
+	if err := llamacpp.Load(f.lib); err != nil {
+		return err
+	}
+	if err := f.early(ctx); err != nil {
+		return err
+	}
+	if f.fast {
+		if err := f.readGiven(ctx); err != nil {
+			return err
+		}
+		if err := ownPreview(f.previewPaths()[0]); err != nil {
+			return err
+		}
+		// Without a file the answers need not wait for the fingerprint.
+		if slices.ContainsFunc(f.previewPaths(), func(path string) bool { _, err := os.Stat(path); return err == nil }) {
+			if err := f.knowBody(ctx); err != nil {
+				return err
+			}
+			f.preview, f.previewFile = f.readPreview()
+		}
+	}
+	m, err := f.openModel(ctx, llamacpp.Options{Context: *size, Sequences: o.Parallel, Forks: openai.Forks})
 	if err != nil {
 		return err
 	}
 	defer f.closes(m)
-	x, err := f.openHead(ctx, m, f.kind())
+	k := f.kind()
+	if k == previewHead { // over whose layer the preview answers, at once or when it is made
+		k = exactHead
+	}
+	exact, err := f.openHead(ctx, m, k)
 	if err != nil {
 		return err
 	}
-	defer f.closes(nil, x)
-	f.say("head: %s\n", f.named(f.kind()))
+	defer f.closes(nil, exact)
+	x := exact
+	if f.preview != nil {
+		switch x, err = exact.With(f.preview, l2s.Options{Budget: f.budget}); {
+		case errors.Is(err, l2s.ErrLayer):
+			f.say("preview: %s is of another head, or body, than this model's\n", f.previewFile)
+			x, f.preview, f.foreign = exact, nil, append(f.foreign, f.previewFile)
+		case err != nil:
+			return err
+		default:
+			k = previewHead
+		}
+	}
+	f.say("head: %s\n", f.named(k))
 	o.Template = f.template
 	o.Step = (&watch{threads: cmp.Or(f.threads, runtime.GOMAXPROCS(0)), say: func() { f.say(waited) }, cpu: cpuTime}).step
 	s, err := openai.New(m, x, o)
@@ -103,7 +145,20 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		f.say("the model has no chat template: /v1/chat/completions needs --chat-template\n")
 	}
 	f.say("%v\n", s)
-	return f.serve(ctx, s, listener, *grace)
+	p.ready(s)
+	if f.fast && (f.preview == nil || f.anew) {
+		f.say("preview: it is made while the head above answers\n")
+		made := make(chan struct{})
+		going, cancel := context.WithCancel(ctx)
+		defer func() { cancel(); <-made }() // before the head is closed
+		go func() {
+			defer close(made)
+			if err := (&maker{f: f, s: s, x: exact}).run(going); err != nil && going.Err() == nil {
+				f.say("preview: %v: the head above goes on answering\n", err)
+			}
+		}()
+	}
+	return p.serve(ctx, s, *grace)
 }
 
 // watch watches the steps of the engine for threads that wait for a CPU, and says so once.
@@ -133,42 +188,82 @@ func (w *watch) step(x engine.Step) {
 	w.busy, w.spent = 0, 0
 }
 
+// port is an open port: it answers by 503 until there is a server.
+type port struct {
+	f        *flags
+	listener net.Listener
+	conns    *bounded
+	server   *http.Server
+	handler  atomic.Pointer[http.Handler] // of the server
+	running  context.Context
+	end      func()
+	served   chan error
+	ended    chan struct{} // is closed when the server has ended; nil without one
+}
+
+// openPort answers the requests of a listener.
+func (f *flags) openPort(listener net.Listener) *port {
+	p := &port{f: f, listener: listener, served: make(chan error, 1)}
+	p.running, p.end = context.WithCancel(context.Background())
+	p.server = &http.Server{ReadHeaderTimeout: headTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return p.running }, ConnContext: openai.WithConn,
+		ConnState: func(c net.Conn, state http.ConnState) { c.(*boundedConn).state.Store(int32(state)) },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if h := p.handler.Load(); h != nil {
+				(*h).ServeHTTP(w, r)
+			} else {
+				openai.Starting(w, r)
+			}
+		})}
+	p.conns = &bounded{Listener: listener, free: make(chan struct{}, mostConnections), open: map[*boundedConn]bool{}}
+	go func() { p.served <- p.server.Serve(p.conns) }()
+	f.say("the port is open, %s: answers are 503 until the model is read\n", listener.Addr())
+	return p
+}
+
+// ready has a server answer, which runs until the end of the port.
+func (p *port) ready(s *openai.Server) {
+	p.ended = make(chan struct{})
+	go func() { s.Run(p.running); close(p.ended) }()
+	h := s.Handler()
+	p.handler.Store(&h)
+	p.f.say("listening on http://%s\n", p.listener.Addr())
+}
+
 // serve serves until ctx ends, and then until all requests are answered, for the time of grace at
 // most.
-func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listener, grace time.Duration) error {
-	running, end := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { s.Run(running); close(ended) }()
-	defer func() { end(); <-ended }()
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return running }, ConnContext: openai.WithConn,
-		ConnState: func(c net.Conn, state http.ConnState) { c.(*boundedConn).state.Store(int32(state)) }}
-	served := make(chan error, 1)
-	conns := &bounded{Listener: listener, free: make(chan struct{}, mostConnections), open: map[*boundedConn]bool{}}
-	go func() {
-		served <- server.Serve(conns)
-	}()
-	f.say("listening on http://%s\n", listener.Addr())
+func (p *port) serve(ctx context.Context, s *openai.Server, grace time.Duration) error {
 	select {
-	case err := <-served:
+	case err := <-p.served:
+		p.close(0)
 		return err
 	case <-ctx.Done():
 	}
 	s.Stop()
 	active, waiting := s.Busy()
-	f.say("stopping: requests under way: %d, waiting: %d\n", active, waiting)
+	p.f.say("stopping: requests under way: %d, waiting: %d\n", active, waiting)
+	return p.close(grace)
+}
+
+// close ends the port, when all requests are answered or the time of grace is over, and then the
+// server.
+func (p *port) close(grace time.Duration) error {
 	late, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	err := server.Shutdown(late)
+	err := p.server.Shutdown(late)
 	if errors.Is(err, context.DeadlineExceeded) {
-		end() // streams end after the current step, which is slow on a busy machine
-		conns.closeNew()
+		p.end() // streams end after the current step, which is slow on a busy machine
+		p.conns.closeNew()
 		late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if server.Shutdown(late) != nil {
-			server.Close()
+		if p.server.Shutdown(late) != nil {
+			p.server.Close()
 		}
 		err = fmt.Errorf("found requests under way after --grace %v, and ended them", grace)
+	}
+	p.end()
+	if p.ended != nil {
+		<-p.ended
 	}
 	return err
 }

@@ -324,3 +324,95 @@ func TestServeSaysThatThreadsWait(t *testing.T) {
 		}
 	}
 }
+
+// health returns the status of a server, and what it says.
+func health(t *testing.T, url string) (int, map[string]any) {
+	t.Helper()
+	r, err := http.Get(url + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	var x map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&x); err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, x
+}
+
+// While --fast makes its preview the exact head answers; /health and /metrics tell so, and the server
+// changes over at the end. Its end in between leaves states, with which the next start goes on.
+func TestServeWhileThePreviewIsMade(t *testing.T) {
+	model := fastModel(t)
+	kept := keptFile(model + ".l2p")
+	for i := range 2 {
+		url, stop, ended := serving(t, "--model", model, "--fast")
+		ask := func() float64 {
+			r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Once upon a time","max_tokens":4,"temperature":0,"ignore_eos":true,"logprobs":1}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Body.Close()
+			var x struct {
+				Choices []struct {
+					LogProbs struct {
+						Error *float64 `json:"logprob_error"`
+					}
+				}
+			}
+			if err := json.NewDecoder(r.Body).Decode(&x); err != nil || len(x.Choices) != 1 || x.Choices[0].LogProbs.Error == nil {
+				t.Fatalf("found %v, %v, expected an answer", x, err)
+			}
+			return *x.Choices[0].LogProbs.Error
+		}
+		status, x := health(t, url)
+		if p, _ := x["preparing"].(map[string]any); status != 200 || x["head"] != "exact" || p == nil {
+			t.Fatalf("start %d: found %d, %v, expected the exact head, and a preview that is made", i+1, status, x)
+		}
+		if off := ask(); off != 0 {
+			t.Errorf("start %d: found the error %v before there is a preview, expected 0", i+1, off)
+		}
+		if i == 0 { // it ends in the middle
+			for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				if info, err := os.Stat(kept); err == nil && info.Size() > int64(len(keptMagic))+32 {
+					break
+				}
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("found the error %v at the end", err)
+			}
+			if _, err := os.Stat(kept); err != nil {
+				t.Errorf("found no states of the preview: %v", err)
+			}
+			continue
+		}
+		for end := time.Now().Add(5 * time.Minute); x["head"] != "preview" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			_, x = health(t, url)
+		}
+		if x["head"] != "preview" || x["preparing"] != nil && ask() == 0 {
+			t.Fatalf("found %v, expected the preview", x)
+		}
+		if off := ask(); off == 0 {
+			t.Errorf("found the error 0 of a preview")
+		}
+		if _, err := os.Stat(kept); err == nil {
+			t.Errorf("found %s after its preview was made", kept)
+		}
+		r, err := http.Get(url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if !strings.Contains(string(text), "\nl2s_head{kind=\"preview\"} 1\n") || !strings.Contains(string(text), "\nl2s_head{kind=\"exact\"} 0\n") || !strings.Contains(string(text), "l2s_precision_held_out{") {
+			t.Errorf("found the metrics\n%s", text)
+		}
+		stop()
+		<-ended
+	}
+	// prepare finds the file.
+	if out, said := runs(t, context.Background(), 0, "prepare", "--model", model, "--threads", "1"); out != model+".l2p\n" || strings.Contains(said, " states in ") {
+		t.Errorf("found %q and %q, expected the file that is there", out, said)
+	}
+}

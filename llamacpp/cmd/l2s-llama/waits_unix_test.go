@@ -3,9 +3,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,4 +109,46 @@ func (s stopsAt) Write(p []byte) (int, error) {
 		s.stop()
 	}
 	return len(p), nil
+}
+
+// The port of a server is open before it has read anything, and the end of the server does not wait
+// for what it reads.
+func TestThePortIsOpenAtOnce(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", dir)
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := runServe(ctx, []string{"--model", gguf, "--threads", "1", "--addr", "127.0.0.1:0", "--fast", "--text", pipe}, io.Discard, w)
+		w.Close()
+		ended <- err
+	}()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	addr, _, found := strings.Cut(strings.TrimPrefix(line, "the port is open, "), ": ")
+	if err != nil || !found {
+		t.Fatalf("found %q, %v, expected the address", line, err)
+	}
+	go io.Copy(io.Discard, r)
+	for _, path := range []string{"/health", "/v1/models", "/metrics"} {
+		a, err := http.Get("http://" + addr + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(a.Body)
+		a.Body.Close()
+		if a.StatusCode != 503 || a.Header.Get("Retry-After") == "" || !strings.Contains(string(text), `"code":"starting"`) {
+			t.Errorf("%s: found %d, %v and %s, expected 503, and that the server begins", path, a.StatusCode, a.Header, text)
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("found the error %v at the end, expected an interrupt", err)
+	}
 }

@@ -165,7 +165,7 @@ func (c *Chooser) request() l2s.Request {
 // same reports whether two choosers ask the same of one search. They may want numbers of labels
 // that differ where no label is missed: the best few are the first of the best many.
 func (c *Chooser) same(o *Chooser) bool {
-	return (c.width == o.width || exact(c.head) && o.width > 0) && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
+	return c.head == o.head && (c.width == o.width || exact(c.head) && o.width > 0) && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
 }
 
 // choose chooses among the tokens that a search has found.

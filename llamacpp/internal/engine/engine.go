@@ -110,6 +110,7 @@ type Result struct {
 type Job struct {
 	Request
 	ctx    context.Context
+	head   *llamacpp.Head // of the engine when the job was taken
 	choose *Chooser
 	score  *score // or nil
 	done   chan struct{}
@@ -120,6 +121,9 @@ type Job struct {
 
 // Done is closed at the end of the job.
 func (j *Job) Done() <-chan struct{} { return j.done }
+
+// Head returns the head that finds the tokens of the job.
+func (j *Job) Head() *llamacpp.Head { return j.head }
 
 // Result returns the result of the job, after its end.
 func (j *Job) Result() (Result, error) { return j.result, j.err }
@@ -154,9 +158,9 @@ type chosen struct {
 
 // Engine writes tokens for requests. Run runs it; all other methods are for any goroutine.
 type Engine struct {
-	m *llamacpp.Model
-	x *llamacpp.Head
-	o Options
+	m    *llamacpp.Model
+	head atomic.Pointer[llamacpp.Head]
+	o    Options
 
 	mu       sync.Mutex
 	waiting  []*Job
@@ -186,13 +190,21 @@ type Engine struct {
 // except for the methods that any goroutine may call.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
 	o.Parallel = max(o.Parallel, 1)
-	e := &Engine{m: m, x: x, o: o, wake: make(chan struct{}, 1)}
+	e := &Engine{m: m, o: o, wake: make(chan struct{}, 1)}
+	e.head.Store(x)
 	for i := range o.Parallel {
 		e.slots = append(e.slots, &slot{m: m, number: i, forks: o.Parallel})
 	}
 	e.alone = []*slot{{forks: 1}}
 	return e
 }
+
+// Head returns the head of requests that come.
+func (e *Engine) Head() *llamacpp.Head { return e.head.Load() }
+
+// Use changes the head of requests that come to another one of the same layer. Those that have come
+// keep theirs, so that each is of one head.
+func (e *Engine) Use(x *llamacpp.Head) { e.head.Store(x) }
 
 // Busy returns the numbers of running jobs and of waiting ones, reserved places among them.
 func (e *Engine) Busy() (active, waiting int) {
@@ -243,11 +255,11 @@ func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
 // with the step under way.
 func (p *Place) Start(ctx context.Context, r Request) (*Job, error) {
 	e := p.e
-	j := &Job{Request: r, ctx: ctx, done: make(chan struct{})}
+	j := &Job{Request: r, ctx: ctx, head: e.Head(), done: make(chan struct{})}
 	if err := e.check(j.Prompt); err != nil {
 		return nil, err
 	}
-	if err := r.Sampling.check(e.x); err != nil {
+	if err := r.Sampling.check(j.head); err != nil {
 		return nil, err
 	}
 	return j, p.take(j)
@@ -394,7 +406,7 @@ func (e *Engine) begin(s *slot, j *Job) {
 		return
 	}
 	// Here, so that only requests under way have the memory of a sampler.
-	if j.choose, err = NewChooser(e.x, j.Sampling); err != nil {
+	if j.choose, err = NewChooser(j.head, j.Sampling); err != nil {
 		e.end(s, "", err)
 	}
 }
@@ -577,7 +589,7 @@ func (e *Engine) write() {
 
 // choosesAll chooses for the slots that are ready.
 func (e *Engine) choosesAll() {
-	if len(e.ready) > 1 && e.x.Previews() {
+	if len(e.ready) > 1 && slices.ContainsFunc(e.ready, func(s *slot) bool { return s.job.head.Previews() }) {
 		e.apart()
 	} else {
 		e.together()
@@ -625,7 +637,7 @@ func (e *Engine) chooses(group []*slot) {
 		e.answer = make([]l2s.Answer, n)
 	}
 	found, answers := e.found[:n*k], e.answer[:n]
-	err := e.x.SearchBatch(found, answers, e.states, widest.request())
+	err := widest.head.SearchBatch(found, answers, e.states, widest.request())
 	for i, s := range group {
 		if err != nil {
 			s.chosen = chosen{err: err}
@@ -731,7 +743,8 @@ func (e *Engine) written(s *slot) {
 // audit asks about a state of the step twice: for the best token of the head, and for the best
 // token of the exact layer. It takes its share of the time of steps, which it saves up.
 func (e *Engine) audit(took time.Duration) {
-	if e.o.Audit <= 0 || e.x.Index() == nil {
+	x := e.Head()
+	if e.o.Audit <= 0 || x.Index() == nil {
 		return
 	}
 	if e.credit += time.Duration(e.o.Audit * float64(took)); e.credit < 0 || e.step.Written == 0 {
@@ -749,10 +762,10 @@ func (e *Engine) audit(took time.Duration) {
 		return
 	}
 	var found, best [1]l2s.Prediction
-	if _, err := e.x.Search(found[:], h, l2s.Request{}); err != nil {
+	if _, err := x.Search(found[:], h, l2s.Request{}); err != nil {
 		return
 	}
-	if _, err := e.x.Search(best[:], h, l2s.Request{Exact: true}); err != nil {
+	if _, err := x.Search(best[:], h, l2s.Request{Exact: true}); err != nil {
 		return
 	}
 	if e.step.Audited++; found[0].ID == best[0].ID {
@@ -764,13 +777,13 @@ func (e *Engine) audit(took time.Duration) {
 // logProbs tells the log-probability of the token that was chosen, and the best ones, with the
 // chosen one after them if it is none of them.
 func (e *Engine) logProbs(s *slot) error {
-	t, best := &s.chosen.Token, s.job.LogProbs
-	k := min(max(best, 1), e.x.Labels())
+	t, best, x := &s.chosen.Token, s.job.LogProbs, s.job.head
+	k := min(max(best, 1), x.Labels())
 	if cap(s.best) < k {
 		s.best = make([]llamacpp.Choice, k)
 	}
 	choices := s.best[:k]
-	n, logZ, err := e.x.Best(choices, s.h, e.sum())
+	n, logZ, err := x.Best(choices, s.h, sum(x))
 	if err != nil {
 		return err
 	}
@@ -786,7 +799,7 @@ func (e *Engine) logProbs(s *slot) error {
 	}
 	if !known {
 		var logit [1]float64
-		if err := e.x.Logits(logit[:], s.h, t.ID); err != nil {
+		if err := x.Logits(logit[:], s.h, t.ID); err != nil {
 			return err
 		}
 		t.LogProb = logit[0] - logZ
@@ -798,8 +811,8 @@ func (e *Engine) logProbs(s *slot) error {
 }
 
 // sum is a request for log-probabilities: exact ones where a preview has no error of its own to tell.
-func (e *Engine) sum() l2s.Request {
-	exactly := !e.x.Estimates()
+func sum(x *llamacpp.Head) l2s.Request {
+	exactly := !x.Estimates()
 	return l2s.Request{Exact: exactly, ExactSum: exactly}
 }
 

@@ -363,15 +363,14 @@ func realStates(t *testing.T, x *llamacpp.Head, n int) []float32 {
 func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 	m, exact := open(t, llamacpp.Options{Context: 32})
 	states := realStates(t, exact, 1500)
-	made, err := preview.Make(context.Background(), exact.Layer(), states, preview.Options{})
+	made, err := preview.Make(context.Background(), exact.Layer(), l2s.Float32(states, exact.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fast, err := m.Head(llamacpp.HeadOptions{Index: made})
+	fast, err := exact.With(made, l2s.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer fast.Close()
 	for name, x := range map[string]*llamacpp.Head{"exact": exact, "preview": fast} {
 		all := mixed(x, states)
 		var want []engine.Token
@@ -429,6 +428,51 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A request that has come when the head changes keeps its own, also where others of the other head share its
+// steps.
+func TestRequestsKeepTheirHead(t *testing.T) {
+	m, exact := open(t, llamacpp.Options{Context: 128, Sequences: 2})
+	made, err := preview.Make(context.Background(), exact.Layer(), l2s.Float32(realStates(t, exact, 1500), exact.Layer().Dim()), preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast, err := exact.With(made, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := run(t, m, exact, engine.Options{Parallel: 2})
+	ask := engine.Request{Prompt: m.Tokens(prompts[0], true), Most: 40, Sampling: greedy(), LogProbs: -1}
+	change, changed := make(chan bool), make(chan bool)
+	first := ask
+	first.Write = func(string, []engine.Token) bool { // in the middle of the request
+		if change != nil {
+			close(change)
+			<-changed
+			change = nil
+		}
+		return true
+	}
+	waits := change
+	before, err := e.Start(context.Background(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-waits
+	e.Use(fast)
+	after, err := e.Start(context.Background(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(changed)
+	a, b := end(t, before), end(t, after)
+	if before.Head() != exact || a.Exact != a.Written || a.Written != 40 {
+		t.Errorf("before the change: found %+v, expected the exact head for all tokens", a)
+	}
+	if after.Head() != fast || b.Exact == b.Written || b.Written != 40 || e.Head() != fast {
+		t.Errorf("after the change: found %+v, expected the preview", b)
 	}
 }
 

@@ -31,11 +31,11 @@ type Asked struct {
 func Choices(e *Engine, all []Asked) ([]Token, error) {
 	e.ready = e.ready[:0]
 	for _, a := range all {
-		c, err := NewChooser(e.x, a.Sampling)
+		c, err := NewChooser(e.Head(), a.Sampling)
 		if err != nil {
 			return nil, err
 		}
-		e.ready = append(e.ready, &slot{job: &Job{choose: c, Request: Request{LogProbs: a.LogProbs}}, h: a.H, history: a.History})
+		e.ready = append(e.ready, &slot{job: &Job{choose: c, head: c.head, Request: Request{LogProbs: a.LogProbs}}, h: a.H, history: a.History})
 	}
 	e.choosesAll()
 	var tokens []Token

@@ -42,7 +42,7 @@ func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32)
 // Score is [Engine.Score] at a place. Of the request it takes Prompt and Alone.
 func (p *Place) Score(ctx context.Context, r Request, answers [][]uint32) (*Job, error) {
 	e, prompt := p.e, r.Prompt
-	j := &Job{Request: Request{Prompt: prompt, Most: -1, Alone: r.Alone}, ctx: ctx, done: make(chan struct{}), score: &score{answers: answers}}
+	j := &Job{Request: Request{Prompt: prompt, Most: -1, Alone: r.Alone}, ctx: ctx, head: e.Head(), done: make(chan struct{}), score: &score{answers: answers}}
 	if err := e.check(prompt); err != nil {
 		return nil, err
 	}
@@ -57,8 +57,8 @@ func (p *Place) Score(ctx context.Context, r Request, answers [][]uint32) (*Job,
 			return nil, &TooLongError{len(prompt) + len(a) - 1, e.m.Context()}
 		}
 		for _, id := range a {
-			if int64(id) >= int64(e.x.Labels()) {
-				return nil, fmt.Errorf("answers[%d]: found token %d, expected one below the %d of the head", i, id, e.x.Labels())
+			if int64(id) >= int64(j.head.Labels()) {
+				return nil, fmt.Errorf("answers[%d]: found token %d, expected one below the %d of the head", i, id, j.head.Labels())
 			}
 		}
 	}
@@ -78,12 +78,12 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 	w, r := s.job.score, &s.job.result
 	if !w.begun {
 		w.begun = true
-		sums, err := e.logSums(s.h)
+		sums, err := e.logSums(s.job.head, s.h)
 		if err != nil {
 			return err
 		}
 		for _, a := range w.answers {
-			p, err := e.logProb(s.h, a[0], sums[0])
+			p, err := e.logProb(s.job.head, s.h, a[0], sums[0])
 			if err != nil {
 				return err
 			}
@@ -125,7 +125,7 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 		return err
 	}
 	e.step.Read += len(e.tokens)
-	sums, err := e.logSums(states)
+	sums, err := e.logSums(s.job.head, states)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 	for i := first; i < w.next; i++ {
 		a := &r.Answers[i]
 		for _, id := range a.Tokens[1:] {
-			p, err := e.logProb(states[:d], id, sums[0])
+			p, err := e.logProb(s.job.head, states[:d], id, sums[0])
 			if err != nil {
 				return err
 			}
@@ -145,13 +145,13 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 }
 
 // logSums returns log Z of each state, of one search for all.
-func (e *Engine) logSums(states []float32) ([]float64, error) {
+func (e *Engine) logSums(x *llamacpp.Head, states []float32) ([]float64, error) {
 	d := e.m.Dim()
 	sums := make([]float64, len(states)/d)
-	r := e.sum()
+	r := sum(x)
 	r.LogSum = true
 	answers := make([]l2s.Answer, len(sums))
-	if err := e.x.SearchBatch(nil, answers, states, r); err != nil {
+	if err := x.SearchBatch(nil, answers, states, r); err != nil {
 		return nil, err
 	}
 	for i, a := range answers {
@@ -160,11 +160,11 @@ func (e *Engine) logSums(states []float32) ([]float64, error) {
 	return sums, nil
 }
 
-func (e *Engine) logProb(h []float32, id uint32, logSum float64) (float64, error) {
+func (e *Engine) logProb(x *llamacpp.Head, h []float32, id uint32, logSum float64) (float64, error) {
 	if len(e.logits) == 0 {
 		e.logits = make([]float64, 1)
 	}
-	err := e.x.Logits(e.logits, h, id)
+	err := x.Logits(e.logits, h, id)
 	return min(e.logits[0]-logSum, 0), err
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 
@@ -99,6 +100,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 			return failed
 		}
 		client.wait(w, job)
+		v.by = job.Head()
 		result, err := job.Result()
 		if failed := ended(err); failed != nil {
 			return failed
@@ -111,6 +113,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if failed != nil {
 		return failed
 	}
+	v.by = job.Head()
 	out := newEvents(s, w)
 	headers := func() {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -221,6 +224,7 @@ const mostKept = 64 << 10
 type view struct {
 	s       *Server
 	asked   *asked
+	by      *llamacpp.Head // finds its tokens
 	id      string
 	created int64
 	offset  int    // of the text, in whole characters
@@ -308,7 +312,7 @@ func (v *view) logProbs(tokens []engine.Token) any {
 	if v.asked.LogProbs < 0 {
 		return nil
 	}
-	off := v.s.off(slices.ContainsFunc(tokens, func(t engine.Token) bool { return t.Shared }))
+	off := v.s.off(v.by, slices.ContainsFunc(tokens, func(t engine.Token) bool { return t.Shared }))
 	if v.asked.chat {
 		content := make([]object, len(tokens))
 		for i, t := range tokens {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/openai"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
@@ -85,7 +86,7 @@ func TestATwinOfAScaledModelByAPreview(t *testing.T) {
 			t.Fatal(err)
 		}
 		states := statesOf(t, path)
-		m, err := preview.Make(context.Background(), x.Layer(), states, preview.Options{Coordinates: 128, Precision1: 0.9, PrecisionK: 0.9})
+		m, err := preview.Make(context.Background(), x.Layer(), l2s.Float32(states, x.Layer().Dim()), preview.Options{Coordinates: 128, Precision1: 0.9, PrecisionK: 0.9})
 		x.Close()
 		if err != nil {
 			t.Fatal(err)

@@ -158,8 +158,20 @@ func (m *metrics) write(w io.Writer) {
 	p.one("l2s_requests_waiting", "gauge", "Requests that wait for a place.", float64(waiting))
 	p.one("l2s_requests_tokenizing", "gauge", "Requests whose long texts the tokenizer reads or that wait for it; they count as waiting too.", float64(m.s.tokenizing.Load()))
 	p.one("l2s_body_bytes", "gauge", "Memory of bodies, and of what was read of them, about.", float64(m.s.memory.Load()))
-	if m.s.x.Previews() {
-		rung := engine.Rung(m.s.x.Index(), m.s.o.Budget)
+	x, by := m.s.Head(), m.s.kind()
+	p.head("l2s_head", "gauge", "The head of requests that come: exact, preview or screen.")
+	for _, kind := range []string{"exact", "preview", "screen"} {
+		on := 0.0
+		if kind == by {
+			on = 1
+		}
+		p.value("l2s_head", fmt.Sprintf("kind=%q", kind), on)
+	}
+	if at := m.s.preparing.Load(); at != nil {
+		p.one("l2s_preparing_share", "gauge", "The share that is done of the preview that is being made; there is no such metric otherwise.", at.Done)
+	}
+	if x.Previews() {
+		rung := engine.Rung(x.Index(), m.s.o.Budget)
 		for _, of := range []struct {
 			name, help string
 			e          precision.Estimate
@@ -172,7 +184,7 @@ func (m *metrics) write(w io.Writer) {
 			p.value(of.name, `end="value"`, of.e.Value)
 			p.value(of.name, `end="high"`, of.e.High)
 		}
-		p.one("l2s_own_states", "gauge", "The number of these tokens.", float64((*l2sengine.Index)(m.s.x.Index()).Preview().Parts().Own))
+		p.one("l2s_own_states", "gauge", "The number of these tokens.", float64((*l2sengine.Index)(x.Index()).Preview().Parts().Own))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

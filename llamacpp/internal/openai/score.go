@@ -72,7 +72,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 		list[i] = object{"index": i, "logprob": sums[i], "probability_among": math.Exp(sums[i]-best) / among, "tokens": tokens}
 		read += len(a.Tokens) - 1
 	}
-	return s.answer(w, object{"object": "score", "model": s.o.Name, "answers": list, "logprob_error": s.off(result.Shared),
+	return s.answer(w, object{"object": "score", "model": s.o.Name, "answers": list, "logprob_error": s.off(job.Head(), result.Shared),
 		"usage": usage{read, 0, read}})
 }
 

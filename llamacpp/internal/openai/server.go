@@ -57,6 +57,8 @@ type Server struct {
 	memory   atomic.Int64
 	stopping atomic.Bool
 
+	preparing atomic.Pointer[Preparing]
+
 	tokenizing atomic.Int64    // texts that are read by the tokenizer, or wait for it
 	over       context.Context // ends with Run: no request may take longer
 	end        context.CancelFunc
@@ -118,6 +120,36 @@ func (s *Server) timed(h http.Handler) http.Handler {
 // Stop has /health fail: the server is about to end.
 func (s *Server) Stop() { s.stopping.Store(true) }
 
+// Preparing describes the making of a preview, beside requests that the exact layer answers.
+type Preparing struct {
+	Stage   string   `json:"stage"`
+	Done    float64  `json:"done"`         // the share, 0 to 1
+	Seconds *float64 `json:"seconds_left"` // about, nil if nobody knows
+}
+
+// Prepare has /health and /metrics show the making of a preview, or none if p is nil.
+func (s *Server) Prepare(p *Preparing) { s.preparing.Store(p) }
+
+// kind is the kind of the head of requests that come.
+func (s *Server) kind() string {
+	if index := s.Head().Index(); index != nil {
+		return index.Kind()
+	}
+	return "exact"
+}
+
+// Starting answers as long as there is no Server, while the model is read: by 503, with Retry-After.
+func Starting(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(5 * time.Second)) // net/http reads the rest of a body
+	_ = control.SetWriteDeadline(time.Now().Add(10 * time.Second))
+	f := unavailable("the server begins: it reads the model").code("starting")
+	w.Header().Set("Retry-After", "1")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.status)
+	encode(w, object{"error": f})
+}
+
 // Handler are the paths of the server.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -144,7 +176,11 @@ func (s *Server) Handler() http.Handler {
 		if s.stopping.Load() {
 			return unavailable("the server is about to end")
 		}
-		return s.answer(w, map[string]string{"status": "ok"})
+		health := object{"status": "ok", "head": s.kind()}
+		if p := s.preparing.Load(); p != nil {
+			health["preparing"] = p
+		}
+		return s.answer(w, health)
 	})
 	mux.HandleFunc("GET /metrics", s.metrics.serve)
 	handle("/", "other", func(w http.ResponseWriter, r *http.Request) *failure {
@@ -343,11 +379,11 @@ func (s *Server) reserve() (*engine.Place, *failure) {
 
 // off is the error of log-probabilities in answers: nil for tokens that were computed together with
 // other requests, which change them by as much as nobody has measured.
-func (s *Server) off(shared bool) any {
+func (s *Server) off(x *llamacpp.Head, shared bool) any {
 	if shared {
 		return nil
 	}
-	return engine.LogProbError(s.x, s.o.Budget)
+	return engine.LogProbError(x, s.o.Budget)
 }
 
 // start starts a job, or returns the reason why it does not.

@@ -8,15 +8,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/crc32c"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/stage"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) // of CRC-32C
 
 // labelsOf names the file of labels of a state. The labels are by far the larger part and do not
 // change, so they are written once, to a file of their own.
@@ -168,7 +170,7 @@ func (s *Store) save() error {
 		return fmt.Errorf("checkpoint: %s: %w", s.path, err)
 	}
 	head := binary.LittleEndian.AppendUint32([]byte(magic), version)
-	head = binary.LittleEndian.AppendUint32(head, crc32c.Sum(text))
+	head = binary.LittleEndian.AppendUint32(head, crc32.Checksum(text, castagnoli))
 	err = atomicfile.WriteFile(s.path, func(w io.Writer) error {
 		_, err := w.Write(append(head, text...))
 		return err
@@ -191,7 +193,7 @@ func (s *Store) decode(data []byte) (others bool, err error) {
 	case le.Uint32(data[8:]) != version:
 		return fail("version: found %d, expected %d", le.Uint32(data[8:]), version)
 	}
-	if found, want := crc32c.Sum(data[headSize:]), le.Uint32(data[12:]); found != want {
+	if found, want := crc32.Checksum(data[headSize:], castagnoli), le.Uint32(data[12:]); found != want {
 		return fail("checksum: found %08x, expected %08x: the file is damaged", found, want)
 	}
 	var c content

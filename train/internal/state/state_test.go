@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/crc32c"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 )
 
@@ -101,7 +101,7 @@ func FuzzState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		sealed := bytes.Clone(data)
 		if len(sealed) >= headSize {
-			binary.LittleEndian.PutUint32(sealed[12:], crc32c.Sum(sealed[headSize:]))
+			binary.LittleEndian.PutUint32(sealed[12:], crc32.Checksum(sealed[headSize:], castagnoli))
 		}
 		for _, data := range [][]byte{data, sealed} {
 			s := &Store{path, content{contexts(), options, map[string]entry{}}}

@@ -1,9 +1,8 @@
-// Package cold puts the caches in the state that a query between two steps of a decoder finds: full
-// of other data.
-package cold
+package stream
 
-// Buffer is memory that is read in place of a program's work between two
-// queries. It belongs to one goroutine.
+// Buffer is memory that is read in place of a program's work between two queries, so that the next
+// one finds the caches as between two steps of a decoder: full of other data. It belongs to one
+// goroutine.
 type Buffer struct {
 	words []uint64
 	sum   uint64 // so that the compiler keeps the reads

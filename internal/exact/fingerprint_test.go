@@ -1,4 +1,4 @@
-package fingerprint_test
+package exact_test
 
 import (
 	"crypto/sha256"
@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/fingerprint"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
@@ -49,7 +49,11 @@ func TestFingerprintIsItsDefinition(t *testing.T) {
 				for _, threads := range []int{1, 2, 5} {
 					t.Run(fmt.Sprintf("%d x %d %v, %d threads", labels, dim, rows.Element(), threads), func(t *testing.T) {
 						defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
-						if got := fingerprint.Of(dim, rows.Widen, bias); got != want {
+						l, err := exact.NewLayer(rows, bias)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if got := l.Fingerprint(); got != want {
 							t.Errorf("found %x, expected %x", got, want)
 						}
 					})

@@ -1,5 +1,4 @@
-// Package fingerprint hashes a layer: a screen or a preview is bound to the one that it was made for.
-package fingerprint
+package exact
 
 import (
 	"context"
@@ -12,9 +11,9 @@ import (
 // hashedRows is the number of rows that are hashed at a time.
 const hashedRows = 256
 
-// Of returns the fingerprint of a layer, see l2s.Layer.Fingerprint. widen writes a row of W, of
+// fingerprintOf returns the fingerprint of a layer, see l2s.Layer.Fingerprint. widen writes a row of W, of
 // dim elements. All cores call it. The bias has an element for each label.
-func Of(dim int, widen func(row []float32, label int), bias []float32) [32]byte {
+func fingerprintOf(dim int, widen func(row []float32, label int), bias []float32) [32]byte {
 	labels := len(bias)
 	sums := make([][sha256.Size]byte, (labels+hashedRows-1)/hashedRows)
 	hash := func(_, lo, hi int) error {

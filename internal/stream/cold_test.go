@@ -1,4 +1,4 @@
-package cold
+package stream
 
 import "testing"
 
