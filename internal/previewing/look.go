@@ -47,8 +47,8 @@ type Look struct {
 const (
 	// The first look takes the panels with the best labels by the first stage, and of these by the
 	// second: shares of all panels, and the fewest.
-	wideShare, fewestWide = 0.03, 64
-	markShare, fewestMark = 0.005, 20
+	wideShare, fewestWide = 0.06, 128
+	markShare, fewestMark = 0.01, 48
 	// Behind is the number of labels, by their previews, between the k-th best of these and the mark,
 	// which shows how close labels are there. Searches for at most Many labels have the same mark, and
 	// find the same labels. In requests with a distance from the best label the one that many places

@@ -15,7 +15,7 @@ import (
 // The reach and the deviations of a rung are chosen from these.
 var (
 	reaches    = append(steps(2, 0.25, 33), 11, 12, 13, 15, 17, 20, 24, 30, 40)
-	deviations = append(steps(0, 0.25, 33), 9, 10, 11, 12, 14, 16, 20, 24, 30, 40)
+	deviations = append(steps(0.25, 0.25, 32), 9, 10, 11, 12, 14, 16, 20, 24, 30, 40)
 )
 
 func steps(from, step float64, n int) (x []float64) {
