@@ -35,7 +35,7 @@ __version__ = "0.9.0"
 
 _float32, _int64, _float64 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.float64)
 _answers = np.dtype({"names": ["count", "log_sum", "exact"], "formats": [np.uint64, np.float64, np.int32], "offsets": [0, 8, 16], "itemsize": 24})
-_bytes = ctypes.c_char * 1
+_bytes: Any = ctypes.c_char * 1
 _chunk = 256  # contexts of a call, between which Python looks for signals
 
 
@@ -174,7 +174,7 @@ class _Pool:
     def stats(self) -> Dict[str, int]:
         found = _library.Stats()
         _library.check(self._lib.l2s_pool_stats(self._handle.value, ctypes.byref(found)))
-        return {name: getattr(found, name) for name, _ in found._fields_}
+        return {name: int(getattr(found, name)) for name in _library.Stats.names}
 
 
 def _parts(m: _library.Matrix, call: Callable[[int, _library.Matrix], int]) -> None:
@@ -517,7 +517,7 @@ def _shown(progress: Progress) -> Tuple[Callable[[str, float], Any], Callable[[]
         return progress, lambda: None
     if progress:
         try:
-            from tqdm.auto import tqdm
+            from tqdm.auto import tqdm  # type: ignore[import-untyped,import-not-found,unused-ignore]
         except ImportError:
             pass
         else:

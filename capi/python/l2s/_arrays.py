@@ -26,7 +26,7 @@ def array_of(x: Any, what: str) -> "Tuple[np.ndarray, str]":
             raise ValueError(f"{what}: found a tensor on {x.device}, expected one on the CPU: {what}.cpu()")
         x, name = x.detach(), str(x.dtype).rpartition(".")[2]
         if name == "bfloat16":  # which numpy has not
-            import torch
+            import torch  # type: ignore[import-not-found,unused-ignore]
 
             return x.view(torch.int16).numpy(), name
         return x.numpy(), name

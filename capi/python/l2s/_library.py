@@ -55,7 +55,8 @@ class Step(ctypes.Structure):
 
 
 class Stats(ctypes.Structure):
-    _fields_ = [(name, c_uint64) for name in ("queries", "looked", "scored", "exact", "fallback", "far")]
+    names = ("queries", "looked", "scored", "exact", "fallback", "far")
+    _fields_ = [(name, c_uint64) for name in names]
 
 
 Progress = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_double)
@@ -101,7 +102,7 @@ def library() -> Any:
     with _lock:
         if _loaded is None:
             path = os.environ.get("L2S_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libl2s.so")
-            found = ctypes.CDLL(path, use_errno=True)
+            found: Any = ctypes.CDLL(path, use_errno=True)
             found.l2s_abi.restype = c_uint32
             if found.l2s_abi() != ABI:
                 raise ImportError(f"{path}: found the interface {found.l2s_abi()}, expected {ABI}: install the package l2s anew")
