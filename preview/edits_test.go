@@ -27,7 +27,7 @@ func TestEditsCostNoPrecision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := preview.Make(t.Context(), l, normals(2000*dim), preview.Options{})
+	m, err := preview.Make(t.Context(), l, l2s.Float32(normals(2000*dim), dim), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
