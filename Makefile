@@ -66,7 +66,7 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/engine ./internal/evaluate ./internal/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
-LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden static
+LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama test-capi test-python builds golden static
 
 .PHONY: check
 check: test pauses load-short soak-short real-short clients ## Run make test and all other checks: levels, -race, builds, pauses, a load, a soak, a real head, clients of the server, fuzzing.
@@ -212,10 +212,21 @@ load-short: demo ## The same with 200,000 queries, on the model of make demo.
 service-load: ## Put the example service under the load of 4 clients on loopback, with ten swaps.
 	cd examples && $(GO) test -timeout 40m -mod=readonly -count=1 -v ./serve -run TestTheProgramUnderLoad -load-requests 10000
 
+.PHONY: capi
+capi: ## Build libl2s.so and l2s.h, for programs in C, to bin/capi. Needs a C compiler.
+	GO=$(GO) capi/build bin/capi
+
+.PHONY: test-capi
+test-capi: ## Run the tests of libl2s.so in C, also under gcc's sanitizers, and the examples in C and Rust; skipped without a C compiler.
+	GO=$(GO) capi/test/run bin/capi
+
+.PHONY: wheel
+wheel: ## Build the wheel of the package l2s for Python to bin/wheel. Needs a C compiler and PyPI.
+	GO=$(GO) capi/python/wheel bin/wheel
+
 .PHONY: test-python
-test-python: build ## Run examples/python with transformers from PyPI, on a tiny model and the example service; skipped without PyPI.
-	cd examples && $(GO) build -mod=readonly -o ../bin/serve ./serve
-	examples/python/test bin
+test-python: ## Install the wheel into an empty virtual environment and run its tests; skipped without a C compiler, Python or PyPI. WITH="torch transformers" tests those too.
+	GO=$(GO) WITH="$(WITH)" capi/python/test bin/wheel
 
 # The bridge takes part if there are a model and llama.cpp's libraries.
 SOAK     ?= 1h

@@ -106,7 +106,7 @@ func ExampleLoad() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	steps, normal := index.Steps()                                                           // measured on contexts that the index was not made from
+	steps, normal := index.Steps() // measured on contexts that the index was not made from
 	fmt.Println("a", index.Kind()+", P@1 above .99:", steps[normal].Precision1.Value > 0.99)
 	searcher, err := l2s.NewSearcher(layer, index, l2s.Options{})
 	if err != nil {

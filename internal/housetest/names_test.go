@@ -22,7 +22,7 @@ func public(t *testing.T) map[string][]*ast.File {
 		}
 		folder, _ := filepath.Rel(root, name)
 		if entry.IsDir() {
-			inside := []string{"benchmarks", "bin", "cmd", "examples", "fuzz", "gen", "kernels/asm", "llamacpp", "outside"} // and modules of their own
+			inside := []string{"benchmarks", "bin", "capi", "cmd", "examples", "fuzz", "gen", "kernels/asm", "llamacpp", "outside"} // and modules of their own
 			if base := entry.Name(); name != root && (base == "internal" || base == "testdata" || base[0] == '.' || slices.Contains(inside, filepath.ToSlash(folder))) {
 				return fs.SkipDir
 			}
