@@ -101,8 +101,9 @@ func mustSearch(t fatal, m *previewing.Model, l *exact.Layer) *previewing.Search
 // made is a data set with a model, made once.
 type made struct {
 	*data
-	model *previewing.Model
-	maker *maker
+	model  *previewing.Model
+	maker  *maker
+	states []float32 // that it was made from
 }
 
 var (
@@ -124,7 +125,7 @@ func makeOne(biased bool) made {
 	if err != nil {
 		panic(err)
 	}
-	return made{d, model, m}
+	return made{d, model, m, states}
 }
 
 // panics replaces a test for code that makes data outside of one.
