@@ -62,7 +62,7 @@ func (m *maker) each(ctx context.Context, model *previewing.Model, contexts []fl
 func (m *maker) measure(ctx context.Context, model *previewing.Model, states, held []float32) error {
 	n := len(held) / m.Dim
 	m.HeldOut = n
-	m.Margin = likelyMargin
+	m.Margin = ownSlack
 	if n == 0 {
 		for i := range factors {
 			x := float64(i) / float64(len(factors)-1)
@@ -162,7 +162,12 @@ type ownMethod struct {
 // search has found the state.
 var likely = previewing.Rung{Deviations: 3, Reach: 3}
 
-const likelyMargin = 0.5
+const (
+	likelyMargin = 0.5
+	// ownSlack is added to what own states need, in spreads: states of other texts have another
+	// covariance, along which labels lead by other directions.
+	ownSlack = 0.5
+)
 
 // Finds leaves the needs of the label. The label is missed if they are unlikely.
 func (o *ownMethod) Finds(id uint32, h []float32) (rung int, missed bool, err error) {
@@ -219,7 +224,7 @@ func (m *maker) findMargin(needs []previewing.Need) (deviations float64) {
 			x[i] = of(&needs[i])
 		}
 		slices.Sort(x)
-		return max(x[len(x)-1-few], 0)
+		return max(x[len(x)-1-few], 0) + ownSlack
 	}
 	m.Margin = most(func(n *previewing.Need) float64 { return slices.Max(n.Margin[:]) })
 	return most(func(n *previewing.Need) float64 { return n.Deviations })
