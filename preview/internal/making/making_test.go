@@ -1191,7 +1191,8 @@ func TestABudgetNamesOneRung(t *testing.T) {
 	})
 }
 
-// The best labels below many banned ones are found about as surely as the best of all.
+// The best labels below many banned ones are found about as surely as the best of all, by the preview
+// unless these are so many that it asks the layer.
 func TestBansDoNotLowerPrecision(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
@@ -1209,7 +1210,7 @@ func TestBansDoNotLowerPrecision(t *testing.T) {
 					ban.Add(p.ID)
 				}
 				a, err := s.Search(got, h, exact.Request{Banned: ban})
-				if err != nil || a.Source != exact.FromSet {
+				if err != nil || a.Source != exact.FromSet && banned < 64 {
 					t.Fatalf("%d banned: found %+v, %v, want an answer of the preview", banned, a, err)
 				}
 				missed += misses(got, all[banned:])
