@@ -69,6 +69,30 @@ func Gemma2(from, to string, softCap float32) error {
 	return os.WriteFile(to, f.Bytes(), 0o600)
 }
 
+// Gemma3 writes it as a Gemma 3 model, as Gemma2 does, with a soft cap unless that is 0.
+func Gemma3(from, to string, softCap float32) error {
+	f, err := read(from, "gemma3")
+	if err != nil {
+		return err
+	}
+	f.Metadata = append(f.Metadata, gguftest.KV("gemma3.attention.sliding_window", uint32(4096)),
+		gguftest.KV("gemma3.attention.key_length", uint32(64)), gguftest.KV("gemma3.attention.value_length", uint32(64)))
+	if softCap != 0 {
+		f.Metadata = append(f.Metadata, gguftest.KV("gemma3.final_logit_softcapping", softCap))
+	}
+	ones := func(name string, n uint64) gguftest.Tensor {
+		return gguftest.Tensor{Name: name, Type: gguftest.F32, Dims: []uint64{n}, Data: gguftest.Floats(slices.Repeat([]float32{1}, int(n))...)}
+	}
+	for _, t := range f.Tensors {
+		if stem, is := strings.CutSuffix(t.Name, ".attn_norm.weight"); is {
+			f.Tensors = append(f.Tensors, ones(stem+".post_attention_norm.weight", t.Dims[0]), ones(stem+".attn_q_norm.weight", 64), ones(stem+".attn_k_norm.weight", 64))
+		} else if stem, is := strings.CutSuffix(t.Name, ".ffn_norm.weight"); is {
+			f.Tensors = append(f.Tensors, ones(stem+".post_ffw_norm.weight", t.Dims[0]))
+		}
+	}
+	return os.WriteFile(to, f.Bytes(), 0o600)
+}
+
 // read reads a GGUF file of architecture llama, with the keys of another one.
 func read(path, arch string) (f gguftest.File, err error) {
 	b, err := os.ReadFile(path)
