@@ -43,14 +43,16 @@ func TestATwinOfAScaledModel(t *testing.T) {
 }
 
 // So do a model with a soft cap that is so high that it changes no logit, and one without: a cap has
-// no other twin among models.
+// no other twin among models. Draws without a truncation are left out: they reject candidates by
+// intervals, which are wider under such a cap, and so take other random numbers. Package sample
+// compares their probabilities with the definition.
 func TestATwinOfACappedModel(t *testing.T) {
 	if missing != "" {
 		t.Skip(missing)
 	}
 	dir := t.TempDir()
 	var twins [2]*served
-	for i, softCap := range []float32{1 << 40, 0} {
+	for i, softCap := range []float32{1 << 33, 0} {
 		path := filepath.Join(dir, fmt.Sprintf("%v.gguf", i))
 		if err := testlib.Gemma3(gguf, path, softCap); err != nil {
 			t.Fatal(err)
@@ -97,18 +99,20 @@ func areTwins(t *testing.T, twins [2]*served) {
 		}
 		all = append(all, strings.Join(fields, ","))
 	}
-	for _, fields := range all {
-		for seed := range 2 {
-			body := fmt.Sprintf(`{"prompt":%q,"max_tokens":8,"ignore_eos":true,"logprobs":3,"seed":%d`, prompt, seed)
-			if fields != "" {
-				body += "," + fields
-			}
-			got, want := twins[0].ok(t, "/v1/completions", body+"}"), twins[1].ok(t, "/v1/completions", body+"}")
-			if !reflect.DeepEqual(got["choices"], want["choices"]) {
-				t.Errorf("%s, seed %d: found %v, expected %v", fields, seed, got["choices"], want["choices"])
-			}
-			texts[at(t, want, "choices", 0, "text").(string)] = true
+	capped := twins[0].x.Layer().Info().Cap != 0
+	for seed, fields := range all {
+		if capped && strings.Contains(fields, `"top_p":1,"min_p":0`) && !strings.Contains(fields, `"min_p":0.`) {
+			continue
 		}
+		body := fmt.Sprintf(`{"prompt":%q,"max_tokens":8,"ignore_eos":true,"logprobs":3,"seed":%d`, prompt, seed)
+		if fields != "" {
+			body += "," + fields
+		}
+		got, want := twins[0].ok(t, "/v1/completions", body+"}"), twins[1].ok(t, "/v1/completions", body+"}")
+		if !reflect.DeepEqual(got["choices"], want["choices"]) {
+			t.Errorf("%s, seed %d: found %v, expected %v", fields, seed, got["choices"], want["choices"])
+		}
+		texts[at(t, want, "choices", 0, "text").(string)] = true
 	}
 	if len(texts) < 10 {
 		t.Errorf("found %d texts, expected more: seeds and fields make no difference", len(texts))
