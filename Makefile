@@ -90,6 +90,7 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 .PHONY: race
 race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
 	$(GO) test -vet=off -race -short -timeout 40m ./...
+	cd capi && $(GO) test -timeout 40m -vet=off -race -mod=readonly .
 	cd benchmarks && $(GO) test -timeout 40m -vet=off -race -short ./internal/inorder ./internal/lstm ./internal/seq2seq
 	cd examples && $(GO) test -timeout 40m -vet=off -race -short -mod=readonly ./serve -load-requests 20
 
@@ -153,6 +154,7 @@ vet-all: ## Run go vet in the other modules and for other architectures.
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...
+	cd capi && $(GO) vet -mod=readonly .
 	cd llamacpp && $(GO) vet -mod=readonly ./... && GOARCH=arm64 $(GO) vet -mod=readonly . && GOOS=windows $(GO) vet -mod=readonly .
 
 # Where generate writes, from gen.
