@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -234,4 +235,47 @@ func TestFilesAgree(t *testing.T) {
 			t.Errorf("%s: found %d x %d, expected 3 x %d", q, m.Rows(), m.Dim(), blocks[i][0])
 		}
 	}
+}
+
+// A pool answers as long as each of its layers is closed after a swap to another one.
+func TestSwapsHaveNoGap(t *testing.T) {
+	const labels, dim = 50, 4
+	w, h := normals(labels*dim), normals(dim)
+	made := func() *layer {
+		l, err := newLayer(contextsOf(w, dim), nil, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l := made()
+	p, err := newPool(l, nil, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var searchers sync.WaitGroup
+	var done atomic.Bool
+	for range 4 {
+		searchers.Go(func() {
+			ids, logits := make([]int64, 2), make([]float64, 2)
+			for !done.Load() {
+				if err := p.topK(h, ids, logits); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 400 {
+		old := l
+		l = made()
+		if err := p.swap(l, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done.Store(true)
+	searchers.Wait()
 }
