@@ -55,7 +55,9 @@ def matrix_of(x: Any, what: str, dim: Optional[int] = None) -> "Tuple[Matrix, np
     one = a.ndim == 1
     if dim is not None and a.shape[-1] != dim:
         raise ValueError(f"{what}: found the shape {a.shape}, expected {dim} numbers for a context, the dimension of the layer")
-    if a.shape[-1] > 1 and a.size and a.strides[-1] != a.itemsize:
+    if one:
+        a = np.ascontiguousarray(a)
+    elif a.shape[-1] > 1 and a.size and a.strides[-1] != a.itemsize:
         raise ValueError(f"{what}: found the shape {a.shape} with strides of {a.strides} bytes, expected the numbers of a row next to each other: np.ascontiguousarray({what})")
     rows = 1 if one else a.shape[0]
     stride = 0 if one or rows <= 1 else a.strides[0]

@@ -27,7 +27,7 @@ def calls(layer):
         "three axes": (ValueError, r"H: found the shape \(1, 1, 32\)", lambda: layer.topk(h[None, None], 5)),
         "a number": (ValueError, r"H: found the shape \(\)", lambda: layer.topk(np.float32(1), 5)),
         "transposed": (ValueError, "next to each other: np.ascontiguousarray", lambda: layer.topk(np.ones((DIM, 7), np.float32).T, 5)),
-        "gaps": (ValueError, "next to each other", lambda: layer.topk(np.ones(2 * DIM, np.float32)[::2], 5)),
+        "gaps": (ValueError, "next to each other", lambda: layer.topk(np.ones((3, 2 * DIM), np.float32)[:, ::2], 5)),
         "NaN": (ValueError, "NaN", lambda: layer.topk(h * np.nan, 5)),
         "Inf": (ValueError, "Inf", lambda: layer.topk(inf, 5)),
         "NaN in a part": (ValueError, "from row 256 on: .*NaN", lambda: layer.topk(np.repeat(h[None], 300, 0) * np.where(np.arange(300) == 280, np.nan, 1).astype(np.float32)[:, None], 5)),
@@ -89,9 +89,9 @@ def test_an_index_of_another_layer(data, index, tmp_path):
 
 def test_flat_states_have_no_preview():
     r = np.random.default_rng(4)
-    layer = l2s.Layer(r.standard_normal((12000, 64)).astype(np.float32) * 1e-3)
+    layer = l2s.Layer(r.standard_normal((20000, 64)).astype(np.float32) * 1e-3)
     with pytest.raises(l2s.TargetError):
-        l2s.make_preview(layer, r.standard_normal((800, 64)).astype(np.float32), coordinates=16, progress=False)
+        l2s.make_preview(layer, r.standard_normal((2000, 64)).astype(np.float32), coordinates=16, progress=False)
 
 
 def test_closed(data, layer, index, tmp_path):
