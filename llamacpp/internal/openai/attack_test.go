@@ -273,7 +273,7 @@ func deterministic(t *testing.T, s *served, repeats int) {
 	}
 	var want []any
 	for i := range asks {
-		want = append(want, answer(i, ""))
+		want = append(want, answer(i, `,"cache_prompt":false`))
 		if found := answer(i, `,"deterministic":true`); !reflect.DeepEqual(found, want[i]) {
 			t.Errorf("%s, computed alone on an idle server: found %v, expected %v", asks[i].path, found, want[i])
 		}

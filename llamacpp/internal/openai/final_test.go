@@ -197,7 +197,7 @@ func TestAModelWithASoftCap(t *testing.T) {
 		t.Skip(missing)
 	}
 	path := filepath.Join(t.TempDir(), "capped.gguf")
-	if err := testlib.Gemma2(gguf, path, 3); err != nil {
+	if err := testlib.Gemma2(gguf, path, 3, 4096); err != nil {
 		t.Fatal(err)
 	}
 	s := serveHead(t, path, 128, func(o *openai.Options) { o.Template = "" }, llamacpp.HeadOptions{})

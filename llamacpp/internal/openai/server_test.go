@@ -74,11 +74,11 @@ func serveHead(t testing.TB, file string, context_ int, change func(*openai.Opti
 	if missing != "" {
 		t.Skip(missing)
 	}
-	o := openai.Options{Name: "lab", Template: "chatml", Parallel: 2, Waiting: 4, Body: 1 << 20, Memory: 16 << 20, Timeout: 20 * time.Second}
+	o := openai.Options{Name: "lab", Template: "chatml", Parallel: 2, Waiting: 4, Body: 1 << 20, Memory: 16 << 20, Timeout: 20 * time.Second, Cache: -1}
 	if change != nil {
 		change(&o)
 	}
-	m, err := llamacpp.Open(file, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
+	m, err := llamacpp.Open(file, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Kept: openai.Kept(o.Parallel), Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,13 +230,13 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("found %q, %v, %q, expected %q and the usage", streamed, last, events[len(events)-1], text)
 	}
 	// A chat is a completion of the text that the template makes of it.
-	chat := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Say "},{"type":"text","text":"yes."}]}],"max_completion_tokens":10,"temperature":0,"ignore_eos":true`
+	chat := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Say "},{"type":"text","text":"yes."}]}],"max_completion_tokens":10,"temperature":0,"ignore_eos":true,"cache_prompt":false`
 	x := s.ok(t, "/v1/chat/completions", chat+"}")
 	if at(t, x, "object") != "chat.completion" || at(t, x, "choices", 0, "message", "role") != "assistant" {
 		t.Errorf("found %v", x)
 	}
 	templated := "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay yes.<|im_end|>\n<|im_start|>assistant\n"
-	y := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":10,"temperature":0,"ignore_eos":true}`, templated))
+	y := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":10,"temperature":0,"ignore_eos":true,"cache_prompt":false}`, templated))
 	answer := at(t, x, "choices", 0, "message", "content").(string)
 	if answer != at(t, y, "choices", 0, "text") {
 		t.Errorf("a chat: found %q, expected %q", answer, at(t, y, "choices", 0, "text"))
@@ -266,7 +266,7 @@ func TestAnswers(t *testing.T) {
 	}
 	// One seed, one text; another seed, another.
 	drawn := func(seed string) string {
-		return at(t, s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":20,"ignore_eos":true,"temperature":1.5,"top_k":0,"top_p":1,"min_p":0%s}`, prompt, seed)), "choices", 0, "text").(string)
+		return at(t, s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":20,"ignore_eos":true,"cache_prompt":false,"temperature":1.5,"top_k":0,"top_p":1,"min_p":0%s}`, prompt, seed)), "choices", 0, "text").(string)
 	}
 	if a, b, c, d := drawn(`,"seed":7`), drawn(`,"seed":7`), drawn(`,"seed":8`), drawn(""); a != b || a == c || d == a {
 		t.Errorf("found %q and %q of one seed, %q of another, %q of none", a, b, c, d)
@@ -284,6 +284,60 @@ func TestAnswers(t *testing.T) {
 	other := serve(t, 64, func(o *openai.Options) { o.Template = "" })
 	if status, x := other.post(t, "/v1/chat/completions", chat+"}"); status != 400 || at(t, x, "error", "code") != "no_chat_template" {
 		t.Errorf("no template: found %d, %v", status, x)
+	}
+}
+
+// The second turn of a chat reads what is new alone, and so do other requests that begin with the same text:
+// /v1/score, and a request again. Answers and /metrics tell how much; cache_prompt and deterministic
+// leave the cache out.
+func TestThePromptCache(t *testing.T) {
+	s := serve(t, 512, nil)
+	long := strings.Repeat("The first names the servers. ", 12)
+	cached := func(x map[string]any) int {
+		return int(at(t, x, "usage", "prompt_tokens_details", "cached_tokens").(float64))
+	}
+	ask := func(messages, rest string) map[string]any {
+		return s.ok(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":%q}%s],"max_tokens":8,"temperature":0,"ignore_eos":true%s}`, long, messages, rest))
+	}
+	first := ask("", "")
+	read := int(at(t, first, "usage", "prompt_tokens").(float64))
+	if cached(first) != 0 {
+		t.Errorf("the first turn: found %d cached tokens", cached(first))
+	}
+	turn := fmt.Sprintf(`,{"role":"assistant","content":%q},{"role":"user","content":"And then?"}`, at(t, first, "choices", 0, "message", "content"))
+	second := ask(turn, "")
+	if n, all := cached(second), int(at(t, second, "usage", "prompt_tokens").(float64)); n < read || n >= all || at(t, second, "usage", "total_tokens") != float64(all+8) {
+		t.Errorf("the second turn: found %d cached tokens of %d, expected the %d of the first and more", n, all, read)
+	}
+	sum := cached(second)
+	for _, c := range []struct {
+		rest string
+		want int
+	}{{"", read - 1}, {`,"cache_prompt":true`, read - 1}, {`,"cache_prompt":false`, 0}, {`,"deterministic":true`, 0}} {
+		x := ask("", c.rest)
+		if n := cached(x); n != c.want {
+			t.Errorf("again%s: found %d cached tokens of %d, expected %d", c.rest, n, read, c.want)
+		}
+		sum += cached(x)
+	}
+	events := s.events(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"max_tokens":1,"stream":true,"stream_options":{"include_usage":true}}`, long))
+	if x := parse(t, events[len(events)-2]); cached(x) != read-1 {
+		t.Errorf("in a stream: found %d cached tokens, expected %d", cached(x), read-1)
+	}
+	sum += read - 1
+	for i, want := range []bool{false, true} { // another text, without the template
+		x := s.ok(t, "/v1/score", fmt.Sprintf(`{"prompt":%q,"answers":[" a"," of the servers"]}`, long))
+		if (cached(x) > 0) != want || (at(t, x, "logprob_error") == nil) != want {
+			t.Errorf("score %d: found %d cached tokens and the error %v", i+1, cached(x), at(t, x, "logprob_error"))
+		}
+		sum += cached(x)
+	}
+	m := s.metrics(t)
+	if m["l2s_prompt_cached_tokens_total"] != float64(sum) || m["l2s_cache_sequences"] < 2 || m["l2s_cache_tokens"] < float64(2*read) || m["l2s_cache_bytes"] < m["l2s_cache_tokens"] {
+		t.Errorf("found %v, expected %d cached tokens, and what is kept", m, sum)
+	}
+	if status, x := s.post(t, "/v1/completions", `{"prompt":"a","cache_prompt":1}`); status != 400 || at(t, x, "error", "param") != "cache_prompt" {
+		t.Errorf("found %d, %v, expected 400", status, x)
 	}
 }
 
