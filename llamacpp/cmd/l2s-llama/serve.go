@@ -50,7 +50,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, or for a client to take a part")
 	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
 	memory := f.Int("max-memory", 128, "the memory for all bodies, and for what is read of them, in `MiB`")
-	cached := f.Int("cache", -1, "`MiB` of finished texts that are kept for others, -1 for all that have room")
+	cached := f.Int("cache", -1, "`MiB` of finished texts to keep for others, -1 for all that have room")
 	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
 	if err := f.parse(args); err != nil {
 		return err
