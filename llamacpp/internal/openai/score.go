@@ -87,6 +87,9 @@ func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answe
 	if f.unbuilt(); f.failed != nil {
 		return nil, nil, f.failed
 	}
+	if f.known(slices.Concat(anywhere, written, []string{"prompt", "messages", "answers"})); f.failed != nil {
+		return nil, nil, f.failed
+	}
 	for _, name := range written {
 		if f.has(name) {
 			return nil, nil, wrong(name, "found %s, expected none: /v1/score writes no tokens, it takes prompt or messages, and answers", short(f.of[name]))

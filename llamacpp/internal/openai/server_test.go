@@ -727,7 +727,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `1`, 400, nil, "body: found a number, expected an object"},
 		{"completions", `true`, 400, nil, "body: found true or false, expected an object"},
 		{"completions", `{"prompt":"a","prompt":"b"}`, 400, nil, "prompt: found the field twice"},
-		{"completions", `{"PROMPT":"a"}`, 400, "prompt", "found none"},
+		{"completions", `{"PROMPT":"a"}`, 400, "PROMPT", "expected one that it does: prompt?"},
 		{"completions", `{"prompt":"a","":1,"":2}`, 400, nil, "\"\": found the field twice"},
 		{"completions", `{"prompt":"a","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`, 400, "stream_options", "include_usage: found the field twice"},
 		{"chat/completions", `{"messages":[{"role":"user","content":[ {"type":"text","text":"a","text":"b"} ]}]}`, 400, "messages[0]", "text: found the field twice"},
@@ -889,11 +889,25 @@ func TestWrongRequests(t *testing.T) {
 	if len(fields) < 30 {
 		t.Errorf("found %d fields in docs/server.md, expected more", len(fields)/2)
 	}
-	s.ok(t, "/v1/score", `{"model":"m","user":"me","prompt":"a","messages":[],"answers":[" b"," c"],"Temperature":2,"stream":false,"n":1,"logit_bias":{},"stop":null}`)
-	// Names are exact: one in another case is an unknown field, which is ignored.
-	if x := s.ok(t, "/v1/completions", `{"prompt":"a","PROMPT":7,"max_tokens":2,"MAX_TOKENS":5,"Max_Tokens":6,"ignore_eos":true}`); at(t, x, "usage", "completion_tokens") != 2.0 {
-		t.Errorf("max_tokens 2 and MAX_TOKENS 5: found %v, expected 2 tokens", at(t, x, "usage"))
+	s.ok(t, "/v1/score", `{"model":"m","user":"me","prompt":"a","messages":[],"answers":[" b"," c"],"stream":false,"n":1,"logit_bias":{},"stop":null}`)
+	// Names are exact: one in another case is an unknown field. Nothing is ignored that could change an answer.
+	for name, meant := range map[string]string{"MAX_TOKENS": "max_tokens", "max_token": "max_tokens", "temprature": "temperature", "n_predict": "max_tokens",
+		"repetition_penalty": "repeat_penalty", "grammar": "", "mirostat": "", "PROMPT": "prompt", "": ""} {
+		for _, path := range []string{"/v1/completions", "/v1/score"} {
+			status, x := s.post(t, path, fmt.Sprintf(`{"prompt":"a",%q:5%s}`, name, map[string]string{"/v1/score": `,"answers":["a","b"]`}[path]))
+			message, _ := at(t, x, "error", "message").(string)
+			if status != 400 || name != "" && at(t, x, "error", "param") != name || at(t, x, "error", "code") != "unknown_field" && name != "" || meant != "" && !strings.HasSuffix(message, ": "+meant+"?") {
+				t.Errorf("%s with %q: found %d, %v, expected 400 and %q", path, name, status, x, meant)
+			}
+		}
+		s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":"a",%q:null,"max_tokens":1}`, name+"x"))
 	}
+	for name, value := range map[string]string{"tool_choice": `"required"`, "function_call": `{"name":"f"}`, "modalities": `["text","audio"]`} {
+		if status, x := s.post(t, "/v1/completions", fmt.Sprintf(`{"prompt":"a",%q:%s}`, name, value)); status != 400 || at(t, x, "error", "param") != name {
+			t.Errorf("%s: found %d, %v, expected 400", name, status, x)
+		}
+	}
+	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":1,"model":"m","user":"me","metadata":{"a":"b"},"store":true,"service_tier":"auto","safety_identifier":"x","prompt_cache_key":"k","prompt_cache_retention":"24h","prediction":{"type":"content","content":"a"},"parallel_tool_calls":false,"reasoning_effort":"low","verbosity":"low","modalities":["text"],"tool_choice":"auto","function_call":"none"}`)
 	// Whole pairs, and escapes of a backslash.
 	text := at(t, s.ok(t, "/v1/completions", `{"prompt":"😀 \\ud83d","max_tokens":8,"temperature":0,"ignore_eos":true}`), "choices", 0, "text")
 	if found := at(t, s.ok(t, "/v1/completions", `{"prompt":"\ud83d\uDE00 \u005cud83d","max_tokens":8,"temperature":0,"ignore_eos":true}`), "choices", 0, "text"); found != text {
@@ -911,13 +925,13 @@ func TestWrongRequests(t *testing.T) {
 		}
 	}
 	// Unknown fields, and null, count as absent.
-	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","tools":[ ],"functions": { } ,"top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
+	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":null,"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","tools":[ ],"functions": { } ,"top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
 		if !strings.Contains(rest, `"max_tokens"`) {
 			rest += `,"max_tokens":2`
 		}
 		s.ok(t, "/v1/completions", `{"prompt":"a"`+rest+`}`)
 	}
-	s.ok(t, "/v1/chat/completions", chat+`,"max_tokens":2,"response_format":{"type":"text"},"tool_choice":"none","messages_":1}`)
+	s.ok(t, "/v1/chat/completions", chat+`,"max_tokens":2,"response_format":{"type":"text"},"tool_choice":"none"}`)
 	// A body that says that it is compressed.
 	packed, _ := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":"a","max_tokens":1}`))
 	packed.Header.Set("Content-Encoding", "gzip")
