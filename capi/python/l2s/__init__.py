@@ -216,6 +216,8 @@ class _Searches:
         """
         pool = self._asked()
         sums = log_probs or log_sum or exact_sum
+        if not temperature > 0:  # 0 is no temperature in C
+            raise ValueError(f"temperature: found {temperature}, expected a number above 0")
         if sums and self._sums and not exact:
             raise ValueError(self._sums)
         r = _library.Request(ctypes.sizeof(_library.Request), float(budget), float(within), float(temperature), bool(exact), bool(sums), bool(exact_sum))
@@ -313,7 +315,7 @@ class Layer(_Searches):
 
     def set_threads(self, n: int) -> None:
         """Let exact searches run on up to n threads, while nothing searches. Answers are the same."""
-        _library.check(self._lib.l2s_layer_set_threads(self._layer.value, n))
+        _library.check(self._lib.l2s_layer_set_threads(self._layer.value, _arrays.int32_of(n, "threads")))
 
     def close(self) -> None:
         """Close the layer, after the searches under way. It closes itself when nothing refers to it."""
@@ -394,7 +396,7 @@ class Index(_Searches):
 
     def save(self, path: "Union[str, os.PathLike[str]]") -> None:
         """Write the index to a file, which appears when it is complete."""
-        _library.check(self._lib.l2s_index_save(self._index.value, os.fsencode(path)))
+        _library.check(self._lib.l2s_index_save(self._index.value, _arrays.path_of(path, "path")))
 
     def close(self) -> None:
         """Release the memory of the index. It does so itself when nothing refers to it."""
@@ -437,7 +439,7 @@ def open(source: "Union[str, os.PathLike[str]]", *, bias: Optional[str] = None, 
     """
     lib = _library.library()
     handle = ctypes.c_uint64()
-    _library.check(lib.l2s_layer_open(os.fsencode(source), None if bias is None else os.fsencode(bias), copy, ctypes.byref(handle)))
+    _library.check(lib.l2s_layer_open(_arrays.path_of(source, "source"), None if bias is None else _arrays.path_of(bias, "bias"), copy, ctypes.byref(handle)))
     layer = Layer.__new__(Layer)
     layer._begin(lib, handle, threads, None)
     return layer
@@ -451,7 +453,7 @@ def load(path: "Union[str, os.PathLike[str]]", layer: Layer, *, budget: float = 
     """
     lib = _library.library()
     handle = ctypes.c_uint64()
-    _library.check(lib.l2s_index_load(os.fsencode(path), ctypes.byref(handle)))
+    _library.check(lib.l2s_index_load(_arrays.path_of(path, "path"), ctypes.byref(handle)))
     try:
         return Index(layer, handle, budget, copies)
     except BaseException:
@@ -533,7 +535,7 @@ def make_preview(layer: Layer, states: Any, *, held_out: Any = None, k: int = 5,
     installed, or a function of the stage and the finished share, which may raise to end the work; so does Ctrl-C.
     """
     m, keep, _ = _arrays.matrix_of(states, "states", layer.dim)
-    options = _library.PreviewOptions(ctypes.sizeof(_library.PreviewOptions), coordinates, k, *precision, least_own, threads)
+    options = _library.PreviewOptions(ctypes.sizeof(_library.PreviewOptions), _arrays.int32_of(coordinates, "coordinates"), _arrays.int32_of(k, "k"), *precision, least_own, _arrays.int32_of(threads, "threads"))
     kept = None
     if held_out is not None:
         h, kept, _ = _arrays.matrix_of(held_out, "held_out", layer.dim)
@@ -554,7 +556,7 @@ def train_screen(layer: Layer, states: Any, *, validation: Any = None, checkpoin
     """
     m, keep, _ = _arrays.matrix_of(states, "states", layer.dim)
     text = json.dumps(options).encode() if options else None
-    o = _library.ScreenOptions(ctypes.sizeof(_library.ScreenOptions), text, None, None if checkpoint is None else os.fsencode(checkpoint), threads, any_precision)
+    o = _library.ScreenOptions(ctypes.sizeof(_library.ScreenOptions), text, None, None if checkpoint is None else _arrays.path_of(checkpoint, "checkpoint"), _arrays.int32_of(threads, "threads"), any_precision)
     kept = None
     if validation is not None:
         v, kept, _ = _arrays.matrix_of(validation, "validation", layer.dim)
