@@ -90,6 +90,7 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 .PHONY: race
 race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
 	$(GO) test -vet=off -race -short -timeout 40m ./...
+	cd capi && $(GO) test -timeout 40m -vet=off -race -mod=readonly -skip NoAllocation .
 	cd benchmarks && $(GO) test -timeout 40m -vet=off -race -short ./internal/inorder ./internal/lstm ./internal/seq2seq
 	cd examples && $(GO) test -timeout 40m -vet=off -race -short -mod=readonly ./serve -load-requests 20
 
@@ -153,6 +154,7 @@ vet-all: ## Run go vet in the other modules and for other architectures.
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...
+	cd capi && $(GO) vet -mod=readonly .
 	cd llamacpp && $(GO) vet -mod=readonly ./... && GOARCH=arm64 $(GO) vet -mod=readonly . && GOOS=windows $(GO) vet -mod=readonly .
 
 # Where generate writes, from gen.
@@ -234,11 +236,13 @@ SOAKED   := $(DATA)/llm-65k-gguf/llm-65k.q8_0.gguf
 YZMA_LIB ?= $(if $(wildcard bin/llama/ready),bin/llama)
 
 .PHONY: soak
-soak: ## Run a learner, tails, a service, commands that are killed, a full disk, the bridge and its server at the same time for SOAK=1h, all attacked.
+soak: ## Run a learner, tails, a service, libl2s.so, commands that are killed, a full disk, the bridge and its server at the same time for SOAK=1h, all attacked.
 	@mkdir -p bin/soak
 	$(GO) build -o bin/soak/ ./cmd/l2s ./fuzz/soak
 	cd examples && $(GO) build -mod=readonly -o ../bin/soak/ ./serve
 	cd llamacpp && $(GO) build -mod=readonly -o ../bin/soak/ ./cmd/l2s-llama
+	@if command -v $(CC) >/dev/null; then GO=$(GO) capi/build bin/soak/capi && $(CC) -std=gnu11 -O1 -g -Icapi capi/test/test.c \
+		-o bin/soak/capi/test -Lbin/soak/capi -ll2s -lm -lpthread -ldl -Wl,-rpath,$(CURDIR)/bin/soak/capi; fi
 	bin/soak/soak -time $(SOAK) -bin bin/soak -lib "$(abspath $(YZMA_LIB))" -gguf "$(wildcard $(SOAKED))"
 
 .PHONY: soak-short

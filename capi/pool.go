@@ -87,8 +87,9 @@ func (p *pool) try(f func(s *l2s.Searcher, l *layer, t *scratch) error, t *scrat
 	defer now.leave(&entered) // one defer for both: a loop of them would be memory for each search
 	for ; entered < len(now.layers) && now.layers[entered] != nil; entered++ {
 		if err := now.layers[entered].enter(); err != nil {
-			// While a swap is under way nobody knows which of the two a searcher would read.
-			return now.layers[1] != nil, err
+			// It may have been closed after a swap to another one; and while a swap is under way nobody knows
+			// which of the two a searcher would read.
+			return now.layers[1] != nil || p.serving.Load() != now, err
 		}
 	}
 	err = p.Do(func(s *l2s.Searcher) error {

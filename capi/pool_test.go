@@ -1,12 +1,19 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 )
 
 func normals(n int) []float32 {
@@ -180,4 +187,95 @@ func TestPanicsAreErrors(t *testing.T) {
 	if err := l.close(); err != nil { // no reader is left behind
 		t.Error(err)
 	}
+}
+
+// The numbers that several files have: of the interface, of the version, and of statuses and types.
+func TestFilesAgree(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	find := func(name, pattern string) string {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(read(name))
+		if m == nil {
+			t.Fatalf("%s: found no %s", name, pattern)
+		}
+		return m[1]
+	}
+	if c, python := find("l2s.h", `#define L2S_ABI (\d+)`), find("python/l2s/_library.py", `(?m)^ABI = (\d+)$`); c != python {
+		t.Errorf("l2s.h has the interface %s, python/l2s/_library.py %s", c, python)
+	}
+	library := cmdline.VersionOf().Version
+	project, own := find("python/pyproject.toml", `(?m)^version = "(.*)"$`), find("python/l2s/__init__.py", `(?m)^__version__ = "(.*)"$`)
+	if project != own || !strings.HasPrefix(library, "v"+project) {
+		t.Errorf("found the versions %s, %s and %s, expected the same", library, project, own)
+	}
+	for status, name := range []string{"OK", "ERR_ARGUMENT", "ERR_HANDLE", "ERR_CONTEXT", "ERR_REQUEST", "ERR_LAYER", "ERR_NO_TAIL", "ERR_TARGET", "ERR_IO", "ERR_FORMAT", "ERR_CANCELLED", "ERR_FORKED", "ERR_INTERNAL"} {
+		if found := find("l2s.h", `L2S_`+name+` = (\d+)`); found != strconv.Itoa(status) {
+			t.Errorf("l2s.h: L2S_%s: found %s, expected %d", name, found, status)
+		}
+	}
+	if statusInternal != 12 {
+		t.Errorf("found the last status %d, expected 12", statusInternal)
+	}
+	for i, q := range quantisations {
+		name := strings.ToUpper(q.String())
+		if found := find("l2s.h", `L2S_`+name+` = (\d+)`); found != strconv.Itoa(quantised+i) {
+			t.Errorf("l2s.h: L2S_%s: found %s, expected %d", name, found, quantised+i)
+		}
+		want := fmt.Sprintf(`"%s": (%d, %d, %d)`, q, quantised+i, blocks[i][0], blocks[i][1])
+		if !strings.Contains(read("python/l2s/_arrays.py"), want) {
+			t.Errorf("python/l2s/_arrays.py: found no %s", want)
+		}
+		// A matrix of one block a row has as many rows as blocks.
+		if m := l2s.Quantised(make([]byte, 3*blocks[i][1]), q, blocks[i][0]); m.Rows() != 3 || m.Dim() != blocks[i][0] {
+			t.Errorf("%s: found %d x %d, expected 3 x %d", q, m.Rows(), m.Dim(), blocks[i][0])
+		}
+	}
+}
+
+// A pool answers as long as each of its layers is closed after a swap to another one.
+func TestSwapsHaveNoGap(t *testing.T) {
+	const labels, dim = 50, 4
+	w, h := normals(labels*dim), normals(dim)
+	made := func() *layer {
+		l, err := newLayer(contextsOf(w, dim), nil, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l := made()
+	p, err := newPool(l, nil, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var searchers sync.WaitGroup
+	var done atomic.Bool
+	for range 4 {
+		searchers.Go(func() {
+			ids, logits := make([]int64, 2), make([]float64, 2)
+			for !done.Load() {
+				if err := p.topK(h, ids, logits); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 400 {
+		old := l
+		l = made()
+		if err := p.swap(l, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done.Store(true)
+	searchers.Wait()
 }

@@ -25,6 +25,10 @@ type Options struct {
 	// with different continuations: together they have room for Batch tokens in addition to the
 	// tokens that they share.
 	Forks int
+	// Kept is the number of further sequences, after these, which have no room of their own: the
+	// caller empties some in time. So finished texts stay for others that begin like them. Models
+	// whose every sequence takes memory, recurrent and hybrid ones, have none: see [Model.Kept].
+	Kept int
 	// Batch is the number of tokens that llama.cpp computes at once, 512 if it is 0, and at most
 	// the number of tokens of all sequences.
 	Batch int
@@ -59,7 +63,8 @@ type Model struct {
 	added   []int // lengths with tokens that are being added
 	feed    []Token
 	states  []float32
-	ordered bool // tokens of several sequences may be mixed in a batch
+	ordered bool // tokens of several sequences may be mixed in a batch: not in recurrent and hybrid models
+	window  int  // of sliding-window attention, in tokens, 1 without it
 	seq     [1]llama.SeqId
 	options Options
 	of      *Model   // of Apart: the model that owns weights and threads
@@ -100,10 +105,14 @@ func Open(path string, o Options) (*Model, error) {
 	if o.Sequences == 0 {
 		o.Sequences = 1
 	}
-	if most := int(llama.MaxParallelSequences()); o.Sequences < 1 || o.Sequences > most || o.Forks < 0 || o.Forks > most-o.Sequences {
-		m.Close()
-		return nil, fail("found %d sequences and %d forks, expected 1 or more, 0 or more, and at most %d together", o.Sequences, o.Forks, most)
+	if llama.ModelIsRecurrent(model) || llama.ModelIsHybrid(model) {
+		o.Kept = 0
 	}
+	if most := int(llama.MaxParallelSequences()); o.Sequences < 1 || o.Sequences > most || o.Forks < 0 || o.Forks > most-o.Sequences || o.Kept < 0 {
+		m.Close()
+		return nil, fail("found %d sequences, %d forks and %d kept ones, expected 1 or more, 0 or more, and at most %d together", o.Sequences, o.Forks, o.Kept, most)
+	}
+	o.Kept = min(o.Kept, int(llama.MaxParallelSequences())-o.Sequences-o.Forks)
 	trained := int(llama.ModelNCtxTrain(model))
 	if o.Context == 0 {
 		o.Context = min(max(trained, 1), 4096)
@@ -142,17 +151,19 @@ func (m *Model) begin(o Options, pool *threadpool.Pool) (err error) {
 	}
 	o.States = min(max(o.States, o.Sequences), o.Batch)
 	p := llama.ContextDefaultParams()
-	p.NCtx, p.NSeqMax = uint32(room), uint32(o.Sequences+o.Forks)
+	p.NCtx, p.NSeqMax = uint32(room), uint32(o.Sequences+o.Forks+o.Kept)
 	p.NBatch, p.NUbatch, p.NOutputsMax = uint32(o.Batch), uint32(o.Batch), uint32(o.States)
 	p.NOutputsMaxPerSeq = uint32(o.States)
 	p.NThreads, p.NThreadsBatch = int32(o.Threads), int32(o.Threads)
 	p.NoPerf = 1
+	p.SwaFull = 1 // so that a sequence can be cut where its windows are full
 	if m.hook, err = NewHook(m.model, p); err != nil {
 		return err
 	}
-	m.options, m.context, m.threads, m.lengths = o, o.Context, o.Threads, make([]int, o.Sequences+o.Forks)
+	m.options, m.context, m.threads, m.lengths = o, o.Context, o.Threads, make([]int, o.Sequences+o.Forks+o.Kept)
 	m.batch = llama.BatchInit(int32(o.Batch), 0, 1)
 	m.ordered = !llama.ModelIsRecurrent(m.model) && !llama.ModelIsHybrid(m.model)
+	m.window = max(1, int(llama.ModelNSWA(m.model)))
 	if m.hook.pool = pool; pool != nil {
 		pool.Join(m.hook.ctx)
 		return nil
@@ -168,7 +179,7 @@ func (m *Model) begin(o Options, pool *threadpool.Pool) (err error) {
 // in other ways when the batch or the cache has tokens of other sequences too. Close it before m.
 func (m *Model) Apart() (*Model, error) {
 	o := m.options
-	o.Sequences, o.Threads = 1, m.threads // batches are cut where those of m are
+	o.Sequences, o.Kept, o.Threads = 1, 0, m.threads // batches are cut where those of m are
 	a := &Model{path: m.path, model: m.model, vocab: m.vocab, labels: m.labels, of: m}
 	if err := a.begin(o, m.hook.pool); err != nil {
 		a.Close()
@@ -327,11 +338,46 @@ func (m *Model) Ends(id uint32) bool { return llama.VocabIsEOG(m.vocab, llama.To
 // Len returns the number of tokens of a sequence.
 func (m *Model) Len(sequence int) int { return m.lengths[sequence] }
 
+// Kept returns the number of the first sequence of [Options].Kept, and how many there are: fewer than
+// in the options if llama.cpp has no more.
+func (m *Model) Kept() (first, n int) {
+	return m.options.Sequences + m.options.Forks, m.options.Kept
+}
+
+// Bytes returns the memory of a sequence, as if it shared none.
+func (m *Model) Bytes(sequence int) int64 {
+	if m.lengths[sequence] == 0 {
+		return 0
+	}
+	return int64(llama.StateSeqGetSize(m.hook.ctx, llama.SeqId(sequence)))
+}
+
 // Clear empties a sequence.
 func (m *Model) Clear(sequence int) { m.Cut(sequence, 0) }
 
-// Cut leaves the first n tokens of a sequence. For a recurrent model, which cannot go back, it
-// returns an error unless n is 0 or the sequence has no more.
+// Cuts reports whether [Model.Cut] can leave the first n tokens of a sequence. All are left always.
+// Models of full attention can be cut everywhere; recurrent and hybrid ones only to nothing; those
+// with sliding windows where the memory still has all tokens that the next one sees: llama.cpp
+// takes the place of others for new tokens, of any sequence.
+func (m *Model) Cuts(sequence, n int) bool {
+	switch {
+	case n < 0 || n > m.lengths[sequence]:
+		return false
+	case n == 0 || n == m.lengths[sequence]:
+		return true
+	case !m.ordered:
+		return false
+	}
+	memory, err := llama.GetMemory(m.hook.ctx)
+	if err != nil {
+		return false
+	}
+	first, err := llama.MemorySeqPosMin(memory, llama.SeqId(sequence)) // all after it are there
+	return err == nil && first >= 0 && int(first) <= max(0, n-m.window)
+}
+
+// Cut leaves the first n tokens of a sequence. It returns an error, and leaves all, if it cannot: see
+// [Model.Cuts].
 func (m *Model) Cut(sequence, n int) error {
 	if n < 0 || n > m.lengths[sequence] {
 		return fmt.Errorf("llamacpp: sequence %d: found %d tokens to leave, expected 0 to %d", sequence, n, m.lengths[sequence])
@@ -342,6 +388,9 @@ func (m *Model) Cut(sequence, n int) error {
 	memory, err := llama.GetMemory(m.hook.ctx)
 	if err != nil {
 		return fmt.Errorf("llamacpp: %w", err)
+	}
+	if !m.Cuts(sequence, n) {
+		return fmt.Errorf("llamacpp: sequence %d: architecture %q does not go back to %d of %d tokens", sequence, m.hook.arch, n, m.lengths[sequence])
 	}
 	if ok, err := llama.MemorySeqRm(memory, llama.SeqId(sequence), llama.Pos(n), -1); err != nil || !ok {
 		return fmt.Errorf("llamacpp: sequence %d: architecture %q does not go back to %d of %d tokens", sequence, m.hook.arch, n, m.lengths[sequence])
@@ -446,8 +495,8 @@ func (m *Model) fill(tokens []Token) int {
 			return i
 		}
 		// A recurrent model changes the order of the tokens of a batch, unless they belong to one
-		// sequence, or one to each sequence.
-		if !m.ordered && (mixed && again || other && i > 0 && !mixed && m.added[tokens[0].Sequence] > m.lengths[tokens[0].Sequence]+1) {
+		// sequence, or one to each sequence, in ascending order of these.
+		if !m.ordered && (mixed && again || i > 0 && t.Sequence < tokens[i-1].Sequence || other && i > 0 && !mixed && m.added[tokens[0].Sequence] > m.lengths[tokens[0].Sequence]+1) {
 			return i
 		}
 		mixed = mixed || other

@@ -1,4 +1,5 @@
-/* Tests of libl2s.so as a C program sees it: test [NAME [ARGUMENT]], all of them without a name.
+/* Tests of libl2s.so as a C program sees it: test [NAME], all of them without a name; test fuzz CALLS, random
+ * calls; test soak, threads and random calls until SIGTERM; test bench, the cost of a call.
  * Answers are compared with plain loops here. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -564,10 +565,9 @@ enum { THREADS = 8 };
 
 static struct {
 	l2s_layer *layers[2];
-	l2s_index *indexes[2]; /* NULL: exact */
 	l2s_pool *pool;
-	int64_t ids[64][K];
-	double logits[64][K];
+	int64_t ids[2][64][K]; /* of the exact search, and of a preview */
+	double logits[2][64][K];
 	volatile int done;
 	volatile long answers;
 } shared;
@@ -581,34 +581,64 @@ static void *searcher(void *number)
 		int i = (z = z * 6364136223846793005 + 1442695040888963407) >> 40 & 62;
 		if (n % 3) {
 			OK(l2s_topk(shared.pool, states + i * DIM, K, ids, logits));
-			CHECK(!memcmp(ids, shared.ids[i], sizeof shared.ids[i]) && !memcmp(logits, shared.logits[i], sizeof shared.logits[i]), "found another answer to context %d", i);
+			int right = 0;
+			for (int by = 0; by < 2; by++)
+				right |= !memcmp(ids, shared.ids[by][i], sizeof shared.ids[by][i]) && !memcmp(logits, shared.logits[by][i], sizeof shared.logits[by][i]);
+			CHECK(right, "found another answer to context %d", i);
 		} else {
 			l2s_matrix x = matrix(states + i * DIM, 2);
 			l2s_request r = L2S_REQUEST;
 			r.exact = 1;
 			OK(l2s_search(shared.pool, &x, K, &r, ids, logits, NULL));
-			CHECK(!memcmp(ids, shared.ids[i], sizeof ids), "found another answer to contexts %d", i);
+			CHECK(!memcmp(ids, shared.ids[0][i], sizeof ids), "found another answer to contexts %d", i);
 		}
 		__atomic_add_fetch(&shared.answers, 1, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
 
-/* Threads search while another one swaps layers and closes the old ones, whose rows are freed at once. */
+static void write_npy(const char *path, const float *data, int rows, int columns)
+{
+	char header[128];
+	memset(header, ' ', sizeof header);
+	memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+	int n = columns ? snprintf(header + 10, 100, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d)}", rows, columns)
+			: snprintf(header + 10, 100, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d,)}", rows);
+	header[10 + n] = ' ', header[127] = '\n';
+	FILE *f = fopen(path, "wb");
+	size_t count = (size_t)rows * (columns ? columns : 1);
+	CHECK(f && fwrite(header, sizeof header, 1, f) == 1 && fwrite(data, 4, count, f) == count && fclose(f) == 0, "found no room for %s", path);
+}
+
+/* Threads search while another one swaps layers and indexes and closes the old ones: layers in memory that is
+ * freed at once, with the exact search, and layers in a file, with a preview in a file. */
 static void threads(double seconds)
 {
 	make_data();
-	float *rows[2] = {NULL, NULL};
-	for (int i = 0; i < 2; i++) {
-		rows[i] = malloc(sizeof(float) * LABELS * DIM);
-		memcpy(rows[i], weights, sizeof(float) * LABELS * DIM);
-		l2s_matrix w = matrix(rows[i], LABELS);
-		OK(l2s_layer_new(&w, bias, 1, 0, &shared.layers[i]));
-	}
+	char folder[] = "/tmp/l2s-test-XXXXXX", w_path[64], b_path[64], index_path[64];
+	CHECK(mkdtemp(folder), "found no folder");
+	snprintf(w_path, sizeof w_path, "%s/W.npy", folder);
+	snprintf(b_path, sizeof b_path, "%s/b.npy", folder);
+	snprintf(index_path, sizeof index_path, "%s/m.l2p", folder);
+	write_npy(w_path, weights, LABELS, DIM);
+	write_npy(b_path, bias, LABELS, 0);
+	float *rows = malloc(sizeof(float) * LABELS * DIM);
+	memcpy(rows, weights, sizeof(float) * LABELS * DIM);
+	l2s_matrix w = matrix(rows, LABELS);
+	l2s_layer *layer, *old;
+	l2s_index *index;
+	OK(l2s_layer_new(&w, bias, 1, 0, &layer));
+	index = make_preview(layer);
+	OK(l2s_index_save(index, index_path));
 	shared.done = 0, shared.answers = 0;
-	shared.pool = make_pool(shared.layers[0], NULL);
-	for (int i = 0; i < 64; i++)
-		OK(l2s_topk(shared.pool, states + i * DIM, K, shared.ids[i], shared.logits[i]));
+	for (int by = 0; by < 2; by++) {
+		l2s_pool *pool = make_pool(layer, by ? index : NULL);
+		for (int i = 0; i < 64; i++)
+			OK(l2s_topk(pool, states + i * DIM, K, shared.ids[by][i], shared.logits[by][i]));
+		OK(l2s_pool_close(pool));
+	}
+	OK(l2s_index_close(index));
+	shared.pool = make_pool(layer, NULL);
 	pthread_t thread[THREADS];
 	for (uintptr_t i = 0; i < THREADS; i++)
 		pthread_create(&thread[i], NULL, searcher, (void *)(i + 1));
@@ -616,26 +646,35 @@ static void threads(double seconds)
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	int swaps = 0;
 	do {
-		int next_one = ++swaps % 2, old = 1 - next_one;
-		OK(l2s_pool_swap(shared.pool, shared.layers[next_one], NULL));
-		OK(l2s_layer_close(shared.layers[old]));
-		memset(rows[old], 0xff, sizeof(float) * LABELS * DIM); /* NaN: a search that read on would fail */
-		free(rows[old]);
-		rows[old] = malloc(sizeof(float) * LABELS * DIM);
-		memcpy(rows[old], weights, sizeof(float) * LABELS * DIM);
-		l2s_matrix w = matrix(rows[old], LABELS);
-		OK(l2s_layer_new(&w, bias, 1, 0, &shared.layers[old]));
+		old = layer;
+		if (++swaps % 2) {
+			OK(l2s_layer_open(w_path, b_path, swaps % 4 == 1, &layer));
+			OK(l2s_index_load(index_path, &index));
+			OK(l2s_pool_swap(shared.pool, layer, index));
+			OK(l2s_index_close(index));
+			OK(l2s_layer_close(old));
+			memset(rows, 0xff, sizeof(float) * LABELS * DIM); /* NaN: a search that read on would fail */
+			free(rows);
+		} else {
+			rows = malloc(sizeof(float) * LABELS * DIM);
+			memcpy(rows, weights, sizeof(float) * LABELS * DIM);
+			w = matrix(rows, LABELS);
+			OK(l2s_layer_new(&w, bias, 1, 0, &layer));
+			OK(l2s_pool_swap(shared.pool, layer, NULL));
+			OK(l2s_layer_close(old));
+		}
 		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while ((swaps < 4 || shared.answers < 1000 || now.tv_sec - begin.tv_sec + (now.tv_nsec - begin.tv_nsec) * 1e-9 < seconds) && !failed);
+	} while ((swaps % 2 || swaps < 4 || shared.answers < 1000 || now.tv_sec - begin.tv_sec + (now.tv_nsec - begin.tv_nsec) * 1e-9 < seconds) && !failed);
 	shared.done = 1;
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(thread[i], NULL);
 	OK(l2s_pool_close(shared.pool));
-	for (int i = 0; i < 2; i++) {
-		OK(l2s_layer_close(shared.layers[i]));
-		free(rows[i]);
-	}
+	OK(l2s_layer_close(layer));
+	if (swaps % 2 == 0)
+		free(rows);
+	unlink(w_path), unlink(b_path), unlink(index_path), rmdir(folder);
 	printf("threads: %ld answers, %d swaps\n", shared.answers, swaps);
+	fflush(stdout);
 }
 
 static void test_threads(void) { threads(.5); }
@@ -847,11 +886,11 @@ static void bench(void)
 	OK(l2s_layer_new(&w, NULL, 1, 0, &layer));
 	l2s_pool *pool = make_pool(layer, NULL);
 	double least = 1e9;
-	for (int round = 0; round < 20; round++) {
+	for (int round = 0; round < 1000; round++) {
 		double begin = now();
-		for (int i = 0; i < 100000; i++)
+		for (int i = 0; i < 1000; i++)
 			l2s_topk(pool, &one, 1, &id, &x);
-		double took = (now() - begin) / 100000;
+		double took = (now() - begin) / 1000;
 		least = took < least ? took : least;
 	}
 	printf("l2s_topk of one label: %.0f ns\n", least);
@@ -871,11 +910,15 @@ static const struct {
 int main(int argc, char **argv)
 {
 	test_name = argc > 1 ? argv[1] : "";
-	if (argc > 2 && !strcmp(argv[1], "soak")) {
-		for (double end = now() + atof(argv[2]) * 1e9; now() < end && !failed;) {
+	if (argc > 1 && !strcmp(argv[1], "soak")) { /* until SIGTERM */
+		sigset_t term;
+		sigemptyset(&term);
+		sigaddset(&term, SIGTERM);
+		pthread_sigmask(SIG_BLOCK, &term, NULL);
+		do {
 			threads(5);
 			fuzz(20000);
-		}
+		} while (!failed && sigtimedwait(&term, NULL, &(struct timespec){0, 0}) != SIGTERM);
 	} else if (argc > 2 && !strcmp(argv[1], "fuzz")) {
 		seed = time(NULL);
 		printf("seed %lu\n", (unsigned long)seed);

@@ -1,7 +1,7 @@
 // Command soak runs the parts that answer, and attacks on them, for long and at the same time: a
 // head that learns under traffic that changes and is meant to spoil it, its audit, tails of
 // contexts of other lengths, the example service under slow and odd clients while its files are
-// swapped, the commands while they are killed, a disk that is full, and, if a model and llama.cpp's
+// swapped, libl2s.so under threads in C that open, search, swap and close, the commands while they are killed, a disk that is full, and, if a model and llama.cpp's
 // libraries are there, the bridge and its server. Every answer is compared with one by the definition or the exact
 // layer. It ends with the exit status 1 if an answer was wrong, a file torn, a process ended in a
 // wrong way, or memory grew. make soak builds the programs that it starts.
@@ -53,7 +53,7 @@ type part struct {
 	run  func(ctx context.Context, s *soak) error
 }
 
-var parts = []part{{"learner", learner}, {"tail", tails}, {"service", service}, {"kills", kills}, {"disk", disk}, {"bridge", bridge}, {"server", server}}
+var parts = []part{{"learner", learner}, {"tail", tails}, {"service", service}, {"kills", kills}, {"disk", disk}, {"library", library}, {"bridge", bridge}, {"server", server}}
 
 func main() {
 	var s soak

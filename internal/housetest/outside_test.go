@@ -44,7 +44,7 @@ func sourceOf(pkg, code string) string {
 
 // snippets are the documents whose code is statements, with the variables that it needs.
 var snippets = map[string]string{
-	"docs/drafts.md":        "n int, s *l2s.Searcher, states []float32",
+	"docs/gguf.md":          "n int, s *l2s.Searcher, states []float32",
 	"docs/head.md":          "layer *l2s.Layer, scale, softCap float64, err error",
 	"docs/probabilities.md": "ctx context.Context, layer *l2s.Layer, index *l2s.Index, contexts l2s.Matrix, tokens []uint32, banned *bitset.Set, h []float32",
 	"docs/service.md":       "layer, newLayer *l2s.Layer, newIndex *l2s.Index, pool *l2s.Pool, top []l2s.Prediction, h []float32",

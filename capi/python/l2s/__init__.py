@@ -34,8 +34,8 @@ __all__ = ["Answer", "Estimate", "Index", "Layer", "LayerError", "Step", "Target
 __version__ = "0.9.0"
 
 _float32, _int64, _float64 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.float64)
+_ndarray, _frombuffer, _byref = np.ndarray, np.frombuffer, ctypes.byref
 _answers = np.dtype({"names": ["count", "log_sum", "exact"], "formats": [np.uint64, np.float64, np.int32], "offsets": [0, 8, 16], "itemsize": 24})
-_bytes: Any = ctypes.c_char * 1
 _chunk = 256  # contexts of a call, between which Python looks for signals
 
 
@@ -78,13 +78,9 @@ class Answer(NamedTuple):
     """Whether the row was chosen among all labels: none is missed."""
 
 
-def _out_type(k: int) -> Any:
-    """The memory of one answer of k labels."""
-
-    class Out(ctypes.Structure):
-        _fields_ = [("ids", ctypes.c_int64 * k), ("logits", ctypes.c_double * k)]
-
-    return Out, ctypes.c_size_t(k), 8 * k
+def _out_of(k: int) -> Any:
+    """The memory of one answer of k labels, ids before logits, k as C has it, and the place of the logits."""
+    return ctypes.c_double * (2 * k), ctypes.c_size_t(k), 8 * k
 
 
 _outs: Dict[int, Any] = {}
@@ -95,36 +91,23 @@ class _Pool:
     """Searches over a layer with an index, or without one."""
 
     def __init__(self, layer: "Layer", index: int, budget: float, over_tail: bool, copies: int) -> None:
-        self._handle = ctypes.c_uint64()  # closed
+        self.handle = ctypes.c_uint64()  # closed
         lib = _library.library()
         options = _library.PoolOptions(ctypes.sizeof(_library.PoolOptions), budget, over_tail, copies)
-        _library.check(lib.l2s_pool_new(layer._layer.value, index, ctypes.byref(options), ctypes.byref(self._handle)))
-        self._lib, self._topk = lib, lib.topk
+        _library.check(lib.l2s_pool_new(layer._layer.value, index, ctypes.byref(options), ctypes.byref(self.handle)))
+        self._lib, self.call = lib, lib.topk
         self.labels, self.dim = layer.labels, layer.dim
-        self._one = (self.dim,)
+        self.one = (self.dim,)
 
     def close(self) -> None:
-        handle, self._handle = self._handle, ctypes.c_uint64()
+        handle, self.handle = self.handle, ctypes.c_uint64()
         if handle.value:
             self._lib.l2s_pool_close(handle.value)
 
     def topk(self, h: Any, k: int) -> Tuple[np.ndarray, np.ndarray]:
-        # One context of float32, as a decoder asks, in little more than a microsecond: a Structure has the
-        # memory of the answer, since numpy takes long to tell the address of an array.
-        if type(h) is np.ndarray and h.dtype is _float32 and h.shape == self._one and k in _outs and k <= self.labels:
-            try:
-                at = _bytes.from_buffer(h)  # refuses memory with gaps
-            except (TypeError, ValueError):  # or read-only
-                return self.search(h, k, None)[:2]
-            out, size, middle = _outs[k]
-            found = out()
-            status = self._topk(self._handle, at, size, ctypes.byref(found), ctypes.byref(found, middle))
-            if status:
-                _library.fail(status)
-            return np.frombuffer(found, _int64, k), np.frombuffer(found, _float64, k, middle)
         answer = self.search(h, k, None)
         if 0 < answer[0].shape[-1] <= _most_outs and k not in _outs:
-            _outs[int(k)] = _out_type(int(k))
+            _outs[int(k)] = _out_of(int(k))
         return answer[:2]
 
     def search(self, h: Any, k: Any, request: Optional[_library.Request]) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -137,7 +120,7 @@ class _Pool:
         ask = None if request is None else ctypes.byref(request)
 
         def part(first: int, rows: _library.Matrix) -> int:
-            status: int = self._lib.l2s_search(self._handle.value, rows, k, ask, ids[first:].ctypes.data, logits[first:].ctypes.data, answers[first:].ctypes.data)
+            status: int = self._lib.l2s_search(self.handle.value, rows, k, ask, ids[first:].ctypes.data, logits[first:].ctypes.data, answers[first:].ctypes.data)
             return status
 
         _parts(m, part)
@@ -150,7 +133,7 @@ class _Pool:
         m, keep, one = _arrays.matrix_of(h, "H", self.dim)
         of = _arrays.ids_of(ids, "ids")
         found = np.empty((m.rows, of.size), np.float64)
-        _parts(m, lambda first, rows: int(self._lib.l2s_logits(self._handle.value, rows, of.ctypes.data, of.size, found[first:].ctypes.data)))
+        _parts(m, lambda first, rows: int(self._lib.l2s_logits(self.handle.value, rows, of.ctypes.data, of.size, found[first:].ctypes.data)))
         del keep
         return found[0] if one else found
 
@@ -160,20 +143,20 @@ class _Pool:
         if of.size != m.rows:
             raise ValueError(f"ids: found {of.size}, expected one for each of {m.rows} contexts")
         found = np.empty(m.rows, np.float64)
-        _parts(m, lambda first, rows: int(self._lib.l2s_log_probs(self._handle.value, rows, of[first:].ctypes.data, temperature, found[first:].ctypes.data)))
+        _parts(m, lambda first, rows: int(self._lib.l2s_log_probs(self.handle.value, rows, of[first:].ctypes.data, temperature, found[first:].ctypes.data)))
         del keep
         return float(found[0]) if one else found
 
     def log_sum(self, h: Any, temperature: float, confidence: float) -> Any:
         m, keep, one = _arrays.matrix_of(h, "H", self.dim)
         found = np.empty((3, m.rows), np.float64)
-        _parts(m, lambda first, rows: int(self._lib.l2s_log_sums(self._handle.value, rows, temperature, confidence, *(x[first:].ctypes.data for x in found))))
+        _parts(m, lambda first, rows: int(self._lib.l2s_log_sums(self.handle.value, rows, temperature, confidence, *(x[first:].ctypes.data for x in found))))
         del keep
         return Estimate(*map(float, found[:, 0])) if one else Estimate(*found)
 
     def stats(self) -> Dict[str, int]:
         found = _library.Stats()
-        _library.check(self._lib.l2s_pool_stats(self._handle.value, ctypes.byref(found)))
+        _library.check(self._lib.l2s_pool_stats(self.handle.value, ctypes.byref(found)))
         return {name: int(getattr(found, name)) for name in _library.Stats.names}
 
 
@@ -205,6 +188,15 @@ class _Searches:
         pool = self._pool
         if pool is None:
             pool = self._asked()
+        # One context of float32, as a decoder asks, in two microseconds: numpy takes longer to tell the address
+        # of an array than to copy it, so the context goes as bytes, and the answer comes in memory of ctypes.
+        if type(H) is _ndarray and H.dtype is _float32 and H.shape == pool.one and k in _outs and k <= pool.labels:
+            out, size, middle = _outs[k]
+            found = out()
+            status = pool.call(pool.handle, H.tobytes(), size, found, _byref(found, middle))
+            if status:
+                _library.fail(status)
+            return _frombuffer(found, _int64, k), _frombuffer(found, _float64, k, middle)
         return pool.topk(H, k)
 
     def search(self, H: Any, k: int = 1, *, budget: float = 0, exact: bool = False, within: float = 0, among: Any = None,
@@ -224,6 +216,8 @@ class _Searches:
         """
         pool = self._asked()
         sums = log_probs or log_sum or exact_sum
+        if not temperature > 0:  # 0 is no temperature in C
+            raise ValueError(f"temperature: found {temperature}, expected a number above 0")
         if sums and self._sums and not exact:
             raise ValueError(self._sums)
         r = _library.Request(ctypes.sizeof(_library.Request), float(budget), float(within), float(temperature), bool(exact), bool(sums), bool(exact_sum))
@@ -321,7 +315,7 @@ class Layer(_Searches):
 
     def set_threads(self, n: int) -> None:
         """Let exact searches run on up to n threads, while nothing searches. Answers are the same."""
-        _library.check(self._lib.l2s_layer_set_threads(self._layer.value, n))
+        _library.check(self._lib.l2s_layer_set_threads(self._layer.value, _arrays.int32_of(n, "threads")))
 
     def close(self) -> None:
         """Close the layer, after the searches under way. It closes itself when nothing refers to it."""
@@ -402,7 +396,7 @@ class Index(_Searches):
 
     def save(self, path: "Union[str, os.PathLike[str]]") -> None:
         """Write the index to a file, which appears when it is complete."""
-        _library.check(self._lib.l2s_index_save(self._index.value, os.fsencode(path)))
+        _library.check(self._lib.l2s_index_save(self._index.value, _arrays.path_of(path, "path")))
 
     def close(self) -> None:
         """Release the memory of the index. It does so itself when nothing refers to it."""
@@ -445,7 +439,7 @@ def open(source: "Union[str, os.PathLike[str]]", *, bias: Optional[str] = None, 
     """
     lib = _library.library()
     handle = ctypes.c_uint64()
-    _library.check(lib.l2s_layer_open(os.fsencode(source), None if bias is None else os.fsencode(bias), copy, ctypes.byref(handle)))
+    _library.check(lib.l2s_layer_open(_arrays.path_of(source, "source"), None if bias is None else _arrays.path_of(bias, "bias"), copy, ctypes.byref(handle)))
     layer = Layer.__new__(Layer)
     layer._begin(lib, handle, threads, None)
     return layer
@@ -459,7 +453,7 @@ def load(path: "Union[str, os.PathLike[str]]", layer: Layer, *, budget: float = 
     """
     lib = _library.library()
     handle = ctypes.c_uint64()
-    _library.check(lib.l2s_index_load(os.fsencode(path), ctypes.byref(handle)))
+    _library.check(lib.l2s_index_load(_arrays.path_of(path, "path"), ctypes.byref(handle)))
     try:
         return Index(layer, handle, budget, copies)
     except BaseException:
@@ -541,7 +535,7 @@ def make_preview(layer: Layer, states: Any, *, held_out: Any = None, k: int = 5,
     installed, or a function of the stage and the finished share, which may raise to end the work; so does Ctrl-C.
     """
     m, keep, _ = _arrays.matrix_of(states, "states", layer.dim)
-    options = _library.PreviewOptions(ctypes.sizeof(_library.PreviewOptions), coordinates, k, *precision, least_own, threads)
+    options = _library.PreviewOptions(ctypes.sizeof(_library.PreviewOptions), _arrays.int32_of(coordinates, "coordinates"), _arrays.int32_of(k, "k"), *precision, least_own, _arrays.int32_of(threads, "threads"))
     kept = None
     if held_out is not None:
         h, kept, _ = _arrays.matrix_of(held_out, "held_out", layer.dim)
@@ -562,7 +556,7 @@ def train_screen(layer: Layer, states: Any, *, validation: Any = None, checkpoin
     """
     m, keep, _ = _arrays.matrix_of(states, "states", layer.dim)
     text = json.dumps(options).encode() if options else None
-    o = _library.ScreenOptions(ctypes.sizeof(_library.ScreenOptions), text, None, None if checkpoint is None else os.fsencode(checkpoint), threads, any_precision)
+    o = _library.ScreenOptions(ctypes.sizeof(_library.ScreenOptions), text, None, None if checkpoint is None else _arrays.path_of(checkpoint, "checkpoint"), _arrays.int32_of(threads, "threads"), any_precision)
     kept = None
     if validation is not None:
         v, kept, _ = _arrays.matrix_of(validation, "validation", layer.dim)

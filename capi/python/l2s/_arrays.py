@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import os
 from typing import Any, Optional, Tuple
 
 import numpy as np
@@ -55,7 +56,9 @@ def matrix_of(x: Any, what: str, dim: Optional[int] = None) -> "Tuple[Matrix, np
     one = a.ndim == 1
     if dim is not None and a.shape[-1] != dim:
         raise ValueError(f"{what}: found the shape {a.shape}, expected {dim} numbers for a context, the dimension of the layer")
-    if a.shape[-1] > 1 and a.size and a.strides[-1] != a.itemsize:
+    if one:
+        a = np.ascontiguousarray(a)
+    elif a.shape[-1] > 1 and a.size and a.strides[-1] != a.itemsize:
         raise ValueError(f"{what}: found the shape {a.shape} with strides of {a.strides} bytes, expected the numbers of a row next to each other: np.ascontiguousarray({what})")
     rows = 1 if one else a.shape[0]
     stride = 0 if one or rows <= 1 else a.strides[0]
@@ -142,12 +145,24 @@ def biases_of(x: Any) -> "Tuple[np.ndarray, np.ndarray]":
     return np.ascontiguousarray(ids[order]), np.ascontiguousarray(add[order])
 
 
-def count_of(k: Any, what: str = "k") -> int:
-    """Return k as an int: a number of labels."""
+def count_of(k: Any, what: str = "k", most: Optional[int] = None) -> int:
+    """Return k as an int of at least 0, and at most most."""
     try:
         k = operator.index(k)
     except TypeError:
         raise TypeError(f"{what}: found {type(k).__name__}, expected an int") from None
-    if k < 0:
-        raise ValueError(f"{what}: found {k}, expected at least 0")
+    if k < 0 or most is not None and k > most:
+        raise ValueError(f"{what}: found {k}, expected at least 0" + ("" if most is None else f", and at most {most}"))
     return int(k)
+
+
+def int32_of(x: Any, what: str) -> int:
+    return count_of(x, what, 2**31 - 1)
+
+
+def path_of(path: Any, what: str) -> bytes:
+    """Return a path as C has it."""
+    found = os.fsencode(path)
+    if b"\0" in found:
+        raise ValueError(f"{what}: found a null character in {path!r}")
+    return found

@@ -50,7 +50,9 @@ def test_memory_of_contexts(data, layer):
         assert (got[0] == want[0]).all() and (got[1] == want[1]).all()
     backwards = layer.topk(H[::-1], K)
     assert (backwards[0] == want[0][::-1]).all()
-    assert (layer.topk(readonly[0], K)[1] == want[1][0]).all()
+    for one in readonly[0], np.repeat(H[0], 2)[::2], H[:1].T[:, 0]:
+        for k in (K, 7, 7):  # 7: without and with the memory of an earlier call
+            assert (layer.topk(one, k)[1][:K] == want[1][0]).all()
     same_row = layer.topk(np.broadcast_to(H[0], (4, DIM)), K)
     assert (same_row[0] == want[0][0]).all()
     empty = layer.topk(H[:0], K)

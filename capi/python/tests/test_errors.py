@@ -27,7 +27,7 @@ def calls(layer):
         "three axes": (ValueError, r"H: found the shape \(1, 1, 32\)", lambda: layer.topk(h[None, None], 5)),
         "a number": (ValueError, r"H: found the shape \(\)", lambda: layer.topk(np.float32(1), 5)),
         "transposed": (ValueError, "next to each other: np.ascontiguousarray", lambda: layer.topk(np.ones((DIM, 7), np.float32).T, 5)),
-        "gaps": (ValueError, "next to each other", lambda: layer.topk(np.ones(2 * DIM, np.float32)[::2], 5)),
+        "gaps": (ValueError, "next to each other", lambda: layer.topk(np.ones((3, 2 * DIM), np.float32)[:, ::2], 5)),
         "NaN": (ValueError, "NaN", lambda: layer.topk(h * np.nan, 5)),
         "Inf": (ValueError, "Inf", lambda: layer.topk(inf, 5)),
         "NaN in a part": (ValueError, "from row 256 on: .*NaN", lambda: layer.topk(np.repeat(h[None], 300, 0) * np.where(np.arange(300) == 280, np.nan, 1).astype(np.float32)[:, None], 5)),
@@ -46,6 +46,10 @@ def calls(layer):
         "budget": (ValueError, "budget", lambda: layer.search(h, 5, budget=-1)),
         "within": (ValueError, "(?i)within", lambda: layer.search(h, 5, within=np.nan)),
         "temperature": (ValueError, "temperature", lambda: layer.search(h, 5, log_sum=True, temperature=-1)),
+        "temperature 0": (ValueError, "temperature: found 0", lambda: layer.search(h, 5, log_probs=True, temperature=0)),
+        "threads no int": (TypeError, "threads: found str", lambda: layer.set_threads("2")),
+        "too many coordinates": (ValueError, "coordinates", lambda: l2s.make_preview(layer, np.ones((1000, DIM), np.float32), coordinates=1 << 40)),
+        "a null character": (ValueError, "source: found a null character", lambda: l2s.open("a\0b")),
         "logits of no label": (ValueError, str(LABELS), lambda: layer.logits(h, [LABELS])),
         "one id for two contexts": (ValueError, "one for each of 2", lambda: layer.log_probs(np.stack([h, h]), [1])),
         "weights of NaN": (ValueError, "NaN", lambda: l2s.Layer(W * np.nan)),
@@ -89,9 +93,9 @@ def test_an_index_of_another_layer(data, index, tmp_path):
 
 def test_flat_states_have_no_preview():
     r = np.random.default_rng(4)
-    layer = l2s.Layer(r.standard_normal((12000, 64)).astype(np.float32) * 1e-3)
+    layer = l2s.Layer(r.standard_normal((20000, 64)).astype(np.float32) * 1e-3)
     with pytest.raises(l2s.TargetError):
-        l2s.make_preview(layer, r.standard_normal((800, 64)).astype(np.float32), coordinates=16, progress=False)
+        l2s.make_preview(layer, r.standard_normal((2000, 64)).astype(np.float32), coordinates=16, progress=False)
 
 
 def test_closed(data, layer, index, tmp_path):

@@ -9,6 +9,7 @@ import l2s  # noqa: E402
 from l2s.transformers import attach, states  # noqa: E402
 
 VOCAB = 3000
+torch.set_num_threads(1)  # the models are tiny
 
 
 def make(kind, tied):

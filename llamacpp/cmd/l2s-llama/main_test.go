@@ -183,6 +183,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"serve", "--model", "m.gguf", "--waiting", "-1"}, "--parallel, --waiting: found 4 and -1"},
 		{[]string{"serve", "--model", "m.gguf", "--max-body", "0"}, "--max-body"},
 		{[]string{"serve", "--model", "m.gguf", "--timeout", "0s"}, "--grace, --timeout"},
+		{[]string{"serve", "--model", "m.gguf", "--cache", "-2"}, "--cache: found -2, expected -1 to"},
 		{[]string{"serve", "--model", "m.gguf", "--audit", "2"}, "--audit: found 2"},
 		{[]string{"serve", "--model", "m.gguf", "--context", "-1"}, "--context: found -1"},
 		{[]string{"serve", "--model", "m.gguf", "--addr", ""}, `--addr: found "", expected host:port`},

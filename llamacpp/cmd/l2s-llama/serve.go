@@ -50,6 +50,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, or for a client to take a part")
 	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
 	memory := f.Int("max-memory", 128, "the memory for all bodies, and for what is read of them, in `MiB`")
+	cached := f.Int("cache", -1, "`MiB` of finished texts to keep for others, -1 for all that have room")
 	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
 	if err := f.parse(args); err != nil {
 		return err
@@ -65,6 +66,8 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return wrongUse("--parallel, --waiting: found %d and %d, expected 1 to 128 and 0 to %d", o.Parallel, o.Waiting, mostConnections)
 	case *body < 1 || *memory < 1 || *body > 1024 || *memory > 1<<20:
 		return wrongUse("--max-body, --max-memory: found %d and %d, expected 1 to 1024 and 1 or more", *body, *memory)
+	case *cached < -1 || *cached > 1<<20:
+		return wrongUse("--cache: found %d, expected -1 to %d", *cached, 1<<20)
 	case *grace < 0 || o.Timeout <= 0:
 		return wrongUse("--grace, --timeout: found %v and %v, expected 0 or more, and more than 0", *grace, o.Timeout)
 	case !(o.Audit >= 0 && o.Audit <= 1):
@@ -74,6 +77,9 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return wrongUse("--addr: found %q, expected host:port: %v", *addr, err)
 	}
 	o.Body, o.Memory, o.Budget = int64(*body)<<20, int64(*memory)<<20, f.budget
+	if o.Cache = int64(*cached) << 20; *cached < 0 {
+		o.Cache = -1
+	}
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(f.model), ".gguf")
 	}
@@ -108,7 +114,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 			f.preview, f.previewFile = f.readPreview()
 		}
 	}
-	m, err := f.openModel(ctx, llamacpp.Options{Context: *size, Sequences: o.Parallel, Forks: openai.Forks})
+	m, err := f.openModel(ctx, llamacpp.Options{Context: *size, Sequences: o.Parallel, Forks: openai.Forks, Kept: openai.Kept(o.Parallel)})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,10 @@ type Options struct {
 	Parallel int
 	// Forks is the Forks of the model, for the answers of [Engine.Score].
 	Forks int
+	// Cache bounds the memory of the sequences of finished requests, in bytes, which others that begin
+	// with the same tokens continue: 0 keeps none, and less than 0 as much as the context of the
+	// model has room for.
+	Cache int64
 	// Waiting is the number of additional requests that may wait: others are refused with
 	// [ErrBusy].
 	Waiting int
@@ -36,6 +40,7 @@ type Options struct {
 // Step describes the work of one step.
 type Step struct {
 	Read, Written int // tokens
+	Cached        int // tokens of prompts that were in the cache, and so not read
 	Exact         int // written tokens that the exact layer answered
 	// Audited is the number of states that the exact layer was asked about too, and Agreed the
 	// number of them whose best token the head had.
@@ -76,6 +81,8 @@ type Request struct {
 	// Alone has llama.cpp compute the request apart from all others, in batches of its own tokens
 	// alone, so that its answer does not depend on them. One such request is under way at a time.
 	Alone bool
+	// Fresh has the prompt read anew, without the tokens that the cache has.
+	Fresh bool
 	// Write gets text, and the tokens that complete it, from the goroutine of the engine: it must
 	// not wait long, since the goroutine serves other requests, too. It returns false to end the
 	// writing.
@@ -96,13 +103,14 @@ type Result struct {
 	Reason        Reason
 	By            string // the stop text, if one came
 	End           uint32 // the token with which the model ended the text, if it did
-	Read, Written int    // tokens
+	Read, Written int    // tokens; of the prompt all, also those that were in the cache
+	Cached        int    // tokens of the prompt that were in the cache
 	Exact         int    // tokens that the exact layer chose, the last one of a text that it ends among them
 	Shifts, Kept  int    // how often the context was full, and the tokens of the prompt that it kept then
 	Reading, Time time.Duration
 	Answers       []Answer // of a score
-	// Shared reports whether other requests had tokens in a batch or in the cache: llama.cpp rounds
-	// otherwise then.
+	// Shared reports whether other requests had tokens in a batch or in the memory, or the request
+	// continued cached tokens: llama.cpp rounds otherwise then.
 	Shared bool
 }
 
@@ -132,8 +140,9 @@ func (j *Job) Result() (Result, error) { return j.result, j.err }
 type slot struct {
 	job     *Job
 	m       *llamacpp.Model
-	number  int
+	number  int      // of the sequence
 	forks   int      // the sequence that is its first fork
+	broken  bool     // its sequence may have other tokens than the slot knows
 	todo    []uint32 // tokens to read
 	prompt  bool     // they are of the prompt
 	history []uint32
@@ -170,11 +179,13 @@ type Engine struct {
 	wake     chan struct{}
 
 	slots  []*slot
+	cache  *cache
 	alone  []*slot // one, of a context of its own, which the first request that is computed alone makes
 	turn   []*slot // whose batch is computed: slots, or alone
 	came   uint64
 	tokens []llamacpp.Token
-	owners []*slot
+	whose  []*slot // of each of tokens
+	owners []*slot // distinct
 	ready  []*slot // of these, the slots for which a token is chosen
 	rest   []*slot
 	group  []*slot
@@ -183,6 +194,7 @@ type Engine struct {
 	answer []l2s.Answer
 	logits []float64
 	step   Step
+	cached int           // tokens that requests have begun with since the last step
 	credit time.Duration // that the audit may take
 }
 
@@ -192,9 +204,10 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
 	o.Parallel = max(o.Parallel, 1)
 	e := &Engine{m: m, o: o, wake: make(chan struct{}, 1)}
 	e.head.Store(x)
-	for i := range o.Parallel {
-		e.slots = append(e.slots, &slot{m: m, number: i, forks: o.Parallel})
+	for range o.Parallel {
+		e.slots = append(e.slots, &slot{m: m, forks: o.Parallel})
 	}
+	e.cache = newCache(m, o.Parallel, o.Cache)
 	e.alone = []*slot{{forks: 1}}
 	return e
 }
@@ -215,6 +228,20 @@ func (e *Engine) Busy() (active, waiting int) {
 
 // Place is a place for a request. It is for one goroutine.
 type Place struct{ e *Engine } // nil if it is used
+
+// Cache describes the sequences of finished requests that are kept.
+type Cache struct {
+	Sequences, Tokens int
+	Bytes             int64
+}
+
+// Cache returns what is kept, about: of the last request that began or ended.
+func (e *Engine) Cache() Cache {
+	if c := e.cache.now.Load(); c != nil {
+		return *c
+	}
+	return Cache{}
+}
 
 // Reserve takes a place for a request before the work of making its tokens, or returns ErrBusy or
 // ErrClosed. Free gives it back, unless a request has been started with it.
@@ -392,7 +419,7 @@ func (e *Engine) next() (*slot, *Job) {
 
 func (e *Engine) begin(s *slot, j *Job) {
 	e.came++
-	*s = slot{job: j, m: s.m, number: s.number, forks: s.forks, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
+	*s = slot{job: j, m: s.m, forks: s.forks, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
 		history: append(s.history[:0], j.Prompt...), keep: e.kept(&j.Request), best: s.best}
 	j.result.Read = len(j.Prompt)
 	var err error
@@ -401,6 +428,13 @@ func (e *Engine) begin(s *slot, j *Job) {
 			e.end(s, "", err)
 			return
 		}
+	}
+	if !j.Alone {
+		var cached int
+		s.number, cached = e.cache.take(j.Prompt, j.Fresh)
+		s.todo = j.Prompt[cached:]
+		j.result.Cached, j.result.Shared = cached, cached > 0
+		e.cached += cached
 	}
 	if j.score != nil {
 		return
@@ -436,7 +470,10 @@ func (e *Engine) end(s *slot, reason Reason, err error) {
 		}
 		j.result.By = cmp.Or(j.result.By, stop)
 	}
-	if s.m != nil {
+	switch {
+	case !j.Alone:
+		e.cache.leave(s.number, !s.broken)
+	case s.m != nil:
 		s.m.Clear(s.number)
 	}
 	j.result.Reason, j.result.Written, j.err = reason, s.written, err
@@ -457,7 +494,7 @@ func (e *Engine) end(s *slot, reason Reason, err error) {
 // all.
 func (e *Engine) run(ctx context.Context) {
 	start := time.Now()
-	e.step = Step{}
+	e.step, e.cached = Step{Cached: e.cached}, 0
 	for _, turn := range [][]*slot{e.slots, e.alone} {
 		jobs := 0
 		for _, s := range turn {
@@ -487,6 +524,7 @@ func (e *Engine) runs(ctx context.Context) {
 	e.fill()
 	if err := e.read(ctx); err != nil {
 		for _, s := range e.owners {
+			s.broken = true
 			e.end(s, "", err)
 		}
 	} else {
@@ -503,8 +541,10 @@ func (e *Engine) runs(ctx context.Context) {
 // fill makes the batch of a step: a token of each sequence that writes, and then of prompts, in the
 // order in which they came.
 func (e *Engine) fill() {
-	e.tokens, e.owners = e.tokens[:0], e.owners[:0]
-	for _, s := range e.turn {
+	e.tokens, e.whose, e.owners = e.tokens[:0], e.whose[:0], e.owners[:0]
+	e.rest = append(e.rest[:0], e.turn...)
+	slices.SortFunc(e.rest, func(a, b *slot) int { return cmp.Compare(a.number, b.number) }) // as recurrent models need them in one batch
+	for _, s := range e.rest {
 		if s.job != nil && len(s.todo) == 1 {
 			e.add(s, 1)
 		}
@@ -530,6 +570,10 @@ func (e *Engine) fill() {
 func (e *Engine) add(s *slot, n int) {
 	for i, id := range s.todo[:n] {
 		e.tokens = append(e.tokens, llamacpp.Token{Sequence: s.number, ID: id, State: i == len(s.todo)-1})
+		e.whose = append(e.whose, s)
+	}
+	if !s.job.Alone {
+		e.cache.add(s.number, s.todo[:n])
 	}
 	s.todo = s.todo[n:]
 	e.owners = append(e.owners, s)
@@ -547,15 +591,17 @@ func (e *Engine) read(ctx context.Context) error {
 	if len(e.tokens) == 0 {
 		return nil
 	}
+	if !e.owners[0].job.Alone {
+		e.cache.room()
+	}
 	states, err := e.turn[0].m.Decode(ctx, e.tokens...)
 	if err != nil {
 		return err
 	}
 	d := e.m.Dim()
-	for _, t := range e.tokens {
+	for i, t := range e.tokens {
 		if t.State {
-			s := e.turn[t.Sequence]
-			s.h, states = states[:d], states[d:]
+			e.whose[i].h, states = states[:d], states[d:]
 		}
 	}
 	return nil
@@ -734,7 +780,9 @@ func (e *Engine) written(s *slot) {
 			return
 		}
 		// All is read again: a cache of which the middle is cut out has states that saw it.
-		s.m.Clear(s.number)
+		if s.m.Clear(s.number); !j.Alone {
+			e.cache.forget(s.number)
+		}
 		s.todo = append(slices.Clone(j.Prompt[:s.keep]), s.history[len(s.history)-max(1, (most-s.keep)/2):]...)
 		j.result.Shifts, j.result.Kept = j.result.Shifts+1, s.keep
 	}

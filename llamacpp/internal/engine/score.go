@@ -39,10 +39,10 @@ func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32)
 	return p.Score(ctx, Request{Prompt: prompt}, answers)
 }
 
-// Score is [Engine.Score] at a place. Of the request it takes Prompt and Alone.
+// Score is [Engine.Score] at a place. Of the request it takes Prompt, Alone and Fresh.
 func (p *Place) Score(ctx context.Context, r Request, answers [][]uint32) (*Job, error) {
 	e, prompt := p.e, r.Prompt
-	j := &Job{Request: Request{Prompt: prompt, Most: -1, Alone: r.Alone}, ctx: ctx, head: e.Head(), done: make(chan struct{}), score: &score{answers: answers}}
+	j := &Job{Request: Request{Prompt: prompt, Most: -1, Alone: r.Alone, Fresh: r.Fresh}, ctx: ctx, head: e.Head(), done: make(chan struct{}), score: &score{answers: answers}}
 	if err := e.check(prompt); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -71,6 +72,7 @@ func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failur
 		a.LogProbs = int(f.integer("logprobs", -1, 0, mostTop))
 	}
 	f.unbuilt()
+	f.known(slices.Concat(anywhere, written, []string{"prompt", "messages"}))
 	if f.failed != nil {
 		return nil, f.failed
 	}
@@ -98,11 +100,80 @@ func (f *fields) unbuilt() {
 			f.fail("response_format", "found the type %.40q, expected \"text\": this server does not constrain the form of its answers", kind)
 		}
 	}
+	for _, name := range []string{"tool_choice", "function_call"} {
+		if text := string(bytes.TrimSpace(f.of[name])); f.has(name) && text != `"auto"` && text != `"none"` {
+			f.fail(name, "found %s, expected \"auto\" or \"none\": this server calls no tools", short(f.of[name]))
+		}
+	}
+	for _, kind := range f.texts("modalities", "a list of strings", mostStops) {
+		if kind != "text" {
+			f.fail("modalities", "found %.40q, expected \"text\"", kind)
+		}
+	}
 	for _, name := range []string{"tools", "functions", "suffix", "echo", "audio"} {
 		if f.has(name) {
 			f.fail(name, "found %s, expected none: this server does not do that", short(f.of[name]))
 		}
 	}
+}
+
+// anywhere are fields of all requests: those that all paths read, and those of OpenAI's API on which no
+// text of this server depends.
+var anywhere = []string{"deterministic", "cache_prompt", "n", "best_of", "response_format", "tools", "functions", "suffix", "echo", "audio",
+	"tool_choice", "function_call", "modalities", "model", "user", "metadata", "store", "service_tier", "safety_identifier",
+	"prompt_cache_key", "prompt_cache_retention", "prediction", "parallel_tool_calls", "reasoning_effort", "verbosity"}
+
+// otherNames are names of other servers for fields.
+var otherNames = map[string]string{"n_predict": "max_tokens", "max_new_tokens": "max_tokens", "repetition_penalty": "repeat_penalty", "input": "prompt"}
+
+// known refuses the first field, by its name, that nothing reads: a mistyped one would not do what its
+// client believes.
+func (f *fields) known(names []string) {
+	for _, name := range slices.Sorted(maps.Keys(f.of)) {
+		if slices.Contains(names, name) || string(bytes.TrimSpace(f.of[name])) == "null" {
+			continue
+		}
+		meant := otherNames[name]
+		best := 3
+		for _, other := range names {
+			if d := changes(strings.ToLower(name), other, best); otherNames[name] == "" && d < best {
+				best, meant = d, other
+			}
+		}
+		if meant != "" {
+			meant = ": " + meant + "?"
+		}
+		f.fail(name, "found a field that this server does not know, expected one that it does%s", meant)
+		if f.failed.Param != nil && *f.failed.Param == name {
+			f.failed.code("unknown_field")
+		}
+		return
+	}
+}
+
+// changes is the number of letters to add, leave out or replace that lead from one name to another, or
+// most if it is not less.
+func changes(a, b string, most int) int {
+	if len(a)-len(b) >= most || len(b)-len(a) >= most {
+		return most
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			diagonal := before
+			if a[i] != b[j] {
+				diagonal++
+			}
+			before = row[j+1]
+			row[j+1] = min(diagonal, row[j]+1, before+1)
+		}
+	}
+	return min(row[len(b)], most)
 }
 
 // sampling reads how tokens are chosen.

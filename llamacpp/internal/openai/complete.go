@@ -52,9 +52,16 @@ type usage struct {
 	Prompt     int `json:"prompt_tokens"`
 	Completion int `json:"completion_tokens"`
 	Total      int `json:"total_tokens"`
+	Details    struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
 }
 
-func usageOf(r engine.Result) *usage { return &usage{r.Read, r.Written, r.Read + r.Written} }
+func usageOf(r engine.Result) *usage {
+	u := &usage{Prompt: r.Read, Completion: r.Written, Total: r.Read + r.Written}
+	u.Details.Cached = r.Cached
+	return u
+}
 
 // complete answers a request for text.
 func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *failure {
@@ -74,7 +81,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if failed != nil {
 		return failed
 	}
-	a.Alone = f.boolean("deterministic")
+	a.Alone, a.Fresh = f.boolean("deterministic"), f.fresh()
 	if f.failed != nil {
 		return f.failed
 	}

@@ -269,6 +269,13 @@ func (f *fields) boolean(name string) (x bool) {
 	return x
 }
 
+// fresh reports whether cache_prompt, which is true without it, as in llama-server, is false.
+func (f *fields) fresh() bool {
+	use := true
+	f.get("cache_prompt", "true or false", &use)
+	return !use
+}
+
 // has reports whether a field exists and is not null, an empty string, list or object.
 func (f *fields) has(name string) bool {
 	switch raw := bytes.TrimSpace(f.of[name]); string(raw) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -38,27 +39,80 @@ func TestATwinOfAScaledModel(t *testing.T) {
 	if s := twins[0].x.Layer().Info().Scale; s != 0.125 || twins[1].x.Layer().Info().Scale != 1 {
 		t.Fatalf("found the scale %v, expected 0.125 of one of the two", s)
 	}
+	areTwins(t, twins)
+}
+
+// So do a model with a soft cap that is so high that it changes no logit, and one without: a cap has
+// no other twin among models. Draws without a truncation are left out: they reject candidates by
+// intervals, which are wider under such a cap, and so take other random numbers. Package sample
+// compares their probabilities with the definition.
+func TestATwinOfACappedModel(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	dir := t.TempDir()
+	var twins [2]*served
+	for i, softCap := range []float32{1 << 33, 0} {
+		path := filepath.Join(dir, fmt.Sprintf("%v.gguf", i))
+		if err := testlib.Gemma3(gguf, path, softCap); err != nil {
+			t.Fatal(err)
+		}
+		twins[i] = serveHead(t, path, 128, nil, llamacpp.HeadOptions{})
+		if c := twins[i].x.Layer().Info().Cap; c != float64(softCap) {
+			t.Fatalf("found the cap %v, expected %v", c, softCap)
+		}
+	}
+	areTwins(t, twins)
+}
+
+// areTwins compares the answers of two servers to requests with every kind of edit and truncation, and
+// with random ones.
+func areTwins(t *testing.T, twins [2]*served) {
+	t.Helper()
 	ids := twins[0].m.Tokens("The file has names. The server", true)
 	biases := fmt.Sprintf(`"logit_bias":{"%d":1.5,"%d":-2,"%d":4}`, ids[1], ids[2], ids[3])
 	texts := map[string]bool{}
-	for _, fields := range []string{
+	all := []string{
 		`"temperature":0`, `"temperature":0,` + biases, `"temperature":0,"presence_penalty":1,"frequency_penalty":0.5`,
 		`"temperature":0,"repeat_penalty":1.5`, ``, `"top_p":0.9`, `"top_k":0,"top_p":0.5`, `"top_k":0,"top_p":1,"min_p":0.2`,
 		`"top_k":0,"top_p":1,"min_p":0`, `"temperature":1.7,"top_k":5`, `"top_p":0.9,` + biases,
 		`"top_p":0.8,"presence_penalty":0.7,"frequency_penalty":0.3,"repeat_penalty":1.2`, `"temperature":2,"min_p":0.1,"presence_penalty":-0.5,` + biases,
 		fmt.Sprintf(`"allowed_tokens":[%d,%d,%d],"temperature":2`, ids[1], ids[2], ids[3]),
-	} {
-		for seed := range 2 {
-			body := fmt.Sprintf(`{"prompt":%q,"max_tokens":8,"ignore_eos":true,"logprobs":3,"seed":%d`, prompt, seed)
-			if fields != "" {
-				body += "," + fields
+	}
+	r := rand.New(rand.NewPCG(5, 4))
+	for range 6 {
+		fields := []string{fmt.Sprintf(`"temperature":%.2f`, max(0, 2*r.Float64()-0.3))}
+		for _, f := range []struct {
+			name  string
+			value any
+		}{{"top_k", r.IntN(50)}, {"top_p", 1 - r.Float64()}, {"min_p", r.Float64() / 3}, {"presence_penalty", 2*r.Float64() - 0.5},
+			{"frequency_penalty", r.Float64()}, {"repeat_penalty", 0.7 + r.Float64()}, {"repeat_last_n", r.IntN(20)}} {
+			if r.IntN(2) == 0 {
+				fields = append(fields, fmt.Sprintf("%q:%v", f.name, f.value))
 			}
-			got, want := twins[0].ok(t, "/v1/completions", body+"}"), twins[1].ok(t, "/v1/completions", body+"}")
-			if !reflect.DeepEqual(got["choices"], want["choices"]) {
-				t.Errorf("%s, seed %d: found %v, expected %v", fields, seed, got["choices"], want["choices"])
-			}
-			texts[at(t, want, "choices", 0, "text").(string)] = true
 		}
+		if list := []string{}; r.IntN(2) == 0 {
+			for _, id := range r.Perm(twins[0].x.Labels())[:20] {
+				list = append(list, fmt.Sprintf(`"%d":%v`, id, float32(20*r.Float64()-5)))
+			}
+			fields = append(fields, `"logit_bias":{`+strings.Join(list, ",")+"}")
+		}
+		all = append(all, strings.Join(fields, ","))
+	}
+	capped := twins[0].x.Layer().Info().Cap != 0
+	for seed, fields := range all {
+		if capped && strings.Contains(fields, `"top_p":1,"min_p":0`) && !strings.Contains(fields, `"min_p":0.`) {
+			continue
+		}
+		body := fmt.Sprintf(`{"prompt":%q,"max_tokens":8,"ignore_eos":true,"logprobs":3,"seed":%d`, prompt, seed)
+		if fields != "" {
+			body += "," + fields
+		}
+		got, want := twins[0].ok(t, "/v1/completions", body+"}"), twins[1].ok(t, "/v1/completions", body+"}")
+		if !reflect.DeepEqual(got["choices"], want["choices"]) {
+			t.Errorf("%s, seed %d: found %v, expected %v", fields, seed, got["choices"], want["choices"])
+		}
+		texts[at(t, want, "choices", 0, "text").(string)] = true
 	}
 	if len(texts) < 10 {
 		t.Errorf("found %d texts, expected more: seeds and fields make no difference", len(texts))
@@ -143,7 +197,7 @@ func TestAModelWithASoftCap(t *testing.T) {
 		t.Skip(missing)
 	}
 	path := filepath.Join(t.TempDir(), "capped.gguf")
-	if err := testlib.Gemma2(gguf, path, 3); err != nil {
+	if err := testlib.Gemma2(gguf, path, 3, 4096); err != nil {
 		t.Fatal(err)
 	}
 	s := serveHead(t, path, 128, func(o *openai.Options) { o.Template = "" }, llamacpp.HeadOptions{})

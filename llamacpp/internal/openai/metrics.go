@@ -60,6 +60,7 @@ func (m *metrics) step(s engine.Step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.steps.Read += s.Read
+	m.steps.Cached += s.Cached
 	m.steps.Written += s.Written
 	m.steps.Exact += s.Exact
 	m.steps.Audited += s.Audited
@@ -157,6 +158,10 @@ func (m *metrics) write(w io.Writer) {
 	p.one("l2s_requests_active", "gauge", "Requests under way.", float64(active))
 	p.one("l2s_requests_waiting", "gauge", "Requests that wait for a place.", float64(waiting))
 	p.one("l2s_requests_tokenizing", "gauge", "Requests whose long texts the tokenizer reads or that wait for it; they count as waiting too.", float64(m.s.tokenizing.Load()))
+	kept := m.s.Cache()
+	p.one("l2s_cache_sequences", "gauge", "Sequences of finished requests that are kept.", float64(kept.Sequences))
+	p.one("l2s_cache_tokens", "gauge", "Tokens of these.", float64(kept.Tokens))
+	p.one("l2s_cache_bytes", "gauge", "Memory of these, in the context of llama.cpp; sequences that share tokens count them each.", float64(kept.Bytes))
 	p.one("l2s_body_bytes", "gauge", "Memory of bodies, and of what was read of them, about.", float64(m.s.memory.Load()))
 	x, by := m.s.Head(), m.s.kind()
 	p.head("l2s_head", "gauge", "The head of requests that come: exact, preview or screen.")
@@ -189,6 +194,7 @@ func (m *metrics) write(w io.Writer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.one("l2s_prompt_tokens_total", "counter", "Tokens that were read of prompts and of answers to score.", float64(m.steps.Read))
+	p.one("l2s_prompt_cached_tokens_total", "counter", "Tokens of prompts that were in the cache, and so not read.", float64(m.steps.Cached))
 	p.one("l2s_written_tokens_total", "counter", "Tokens that were written.", float64(m.steps.Written))
 	p.one("l2s_exact_tokens_total", "counter", "Written tokens that the exact layer answered: all, unless there is a preview or a screen.", float64(m.steps.Exact))
 	p.one("l2s_audited_tokens_total", "counter", "States that the exact layer was asked about too, to watch the precision of a preview or a screen.", float64(m.steps.Audited))

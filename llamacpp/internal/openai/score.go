@@ -29,7 +29,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 	if failed != nil {
 		return failed
 	}
-	alone := f.boolean("deterministic")
+	alone, fresh := f.boolean("deterministic"), f.fresh()
 	if f.failed != nil {
 		return f.failed
 	}
@@ -41,7 +41,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 	if failed := h.become(bytes); failed != nil {
 		return failed
 	}
-	job, failed := s.start(place.Score(client.ctx, engine.Request{Prompt: prompt, Alone: alone}, answers))
+	job, failed := s.start(place.Score(client.ctx, engine.Request{Prompt: prompt, Alone: alone, Fresh: fresh}, answers))
 	if failed != nil {
 		return failed
 	}
@@ -62,7 +62,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 		among += math.Exp(x - best)
 	}
 	list := make([]object, len(answers))
-	read := result.Read
+	used := usageOf(result)
 	for i, a := range result.Answers {
 		tokens := make([]object, len(a.Tokens))
 		for j, id := range a.Tokens {
@@ -70,10 +70,11 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 			tokens[j]["id"] = id
 		}
 		list[i] = object{"index": i, "logprob": sums[i], "probability_among": math.Exp(sums[i]-best) / among, "tokens": tokens}
-		read += len(a.Tokens) - 1
+		used.Prompt += len(a.Tokens) - 1
 	}
+	used.Total = used.Prompt
 	return s.answer(w, object{"object": "score", "model": s.o.Name, "answers": list, "logprob_error": s.off(job.Head(), result.Shared),
-		"usage": usage{read, 0, read}})
+		"usage": used})
 }
 
 // written are the fields of a request for text that say how tokens are written.
@@ -84,6 +85,9 @@ var written = []string{"max_tokens", "max_completion_tokens", "stream", "stream_
 // the prompt: the common beginning of all texts of prompt and answer is the prompt.
 func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
 	if f.unbuilt(); f.failed != nil {
+		return nil, nil, f.failed
+	}
+	if f.known(slices.Concat(anywhere, written, []string{"prompt", "messages", "answers"})); f.failed != nil {
 		return nil, nil, f.failed
 	}
 	for _, name := range written {

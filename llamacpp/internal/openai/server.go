@@ -33,11 +33,16 @@ type Options struct {
 	Timeout  time.Duration // the longest time to read a request, and until a client takes a part of an answer
 	Budget   float64       // of the head's preview, 0 for its own
 	Audit    float64       // of the engine
+	Cache    int64         // of the engine, in bytes
 	Local    bool          // refuses requests whose Host is not this machine
 }
 
 // Forks is the Forks of the model of a server.
 const Forks = 8
+
+// Kept is the Kept of the model of a server of so many concurrent requests: texts of several clients in
+// turns, each of some requests.
+func Kept(parallel int) int { return 3 * parallel }
 
 // drained is the number of bytes that are read of a body that is too large: clients read an answer
 // when they have written all.
@@ -79,7 +84,7 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 		}
 	}
 	s.metrics = newMetrics(s)
-	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: func(x engine.Step) {
+	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Cache: o.Cache, Step: func(x engine.Step) {
 		s.metrics.step(x)
 		if o.Step != nil {
 			o.Step(x)

@@ -74,11 +74,11 @@ func serveHead(t testing.TB, file string, context_ int, change func(*openai.Opti
 	if missing != "" {
 		t.Skip(missing)
 	}
-	o := openai.Options{Name: "lab", Template: "chatml", Parallel: 2, Waiting: 4, Body: 1 << 20, Memory: 16 << 20, Timeout: 20 * time.Second}
+	o := openai.Options{Name: "lab", Template: "chatml", Parallel: 2, Waiting: 4, Body: 1 << 20, Memory: 16 << 20, Timeout: 20 * time.Second, Cache: -1}
 	if change != nil {
 		change(&o)
 	}
-	m, err := llamacpp.Open(file, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
+	m, err := llamacpp.Open(file, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Kept: openai.Kept(o.Parallel), Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,13 +230,13 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("found %q, %v, %q, expected %q and the usage", streamed, last, events[len(events)-1], text)
 	}
 	// A chat is a completion of the text that the template makes of it.
-	chat := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Say "},{"type":"text","text":"yes."}]}],"max_completion_tokens":10,"temperature":0,"ignore_eos":true`
+	chat := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Say "},{"type":"text","text":"yes."}]}],"max_completion_tokens":10,"temperature":0,"ignore_eos":true,"cache_prompt":false`
 	x := s.ok(t, "/v1/chat/completions", chat+"}")
 	if at(t, x, "object") != "chat.completion" || at(t, x, "choices", 0, "message", "role") != "assistant" {
 		t.Errorf("found %v", x)
 	}
 	templated := "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay yes.<|im_end|>\n<|im_start|>assistant\n"
-	y := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":10,"temperature":0,"ignore_eos":true}`, templated))
+	y := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":10,"temperature":0,"ignore_eos":true,"cache_prompt":false}`, templated))
 	answer := at(t, x, "choices", 0, "message", "content").(string)
 	if answer != at(t, y, "choices", 0, "text") {
 		t.Errorf("a chat: found %q, expected %q", answer, at(t, y, "choices", 0, "text"))
@@ -266,7 +266,7 @@ func TestAnswers(t *testing.T) {
 	}
 	// One seed, one text; another seed, another.
 	drawn := func(seed string) string {
-		return at(t, s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":20,"ignore_eos":true,"temperature":1.5,"top_k":0,"top_p":1,"min_p":0%s}`, prompt, seed)), "choices", 0, "text").(string)
+		return at(t, s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":20,"ignore_eos":true,"cache_prompt":false,"temperature":1.5,"top_k":0,"top_p":1,"min_p":0%s}`, prompt, seed)), "choices", 0, "text").(string)
 	}
 	if a, b, c, d := drawn(`,"seed":7`), drawn(`,"seed":7`), drawn(`,"seed":8`), drawn(""); a != b || a == c || d == a {
 		t.Errorf("found %q and %q of one seed, %q of another, %q of none", a, b, c, d)
@@ -284,6 +284,60 @@ func TestAnswers(t *testing.T) {
 	other := serve(t, 64, func(o *openai.Options) { o.Template = "" })
 	if status, x := other.post(t, "/v1/chat/completions", chat+"}"); status != 400 || at(t, x, "error", "code") != "no_chat_template" {
 		t.Errorf("no template: found %d, %v", status, x)
+	}
+}
+
+// The second turn of a chat reads what is new alone, and so do other requests that begin with the same text:
+// /v1/score, and a request again. Answers and /metrics tell how much; cache_prompt and deterministic
+// leave the cache out.
+func TestThePromptCache(t *testing.T) {
+	s := serve(t, 512, nil)
+	long := strings.Repeat("The first names the servers. ", 12)
+	cached := func(x map[string]any) int {
+		return int(at(t, x, "usage", "prompt_tokens_details", "cached_tokens").(float64))
+	}
+	ask := func(messages, rest string) map[string]any {
+		return s.ok(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":%q}%s],"max_tokens":8,"temperature":0,"ignore_eos":true%s}`, long, messages, rest))
+	}
+	first := ask("", "")
+	read := int(at(t, first, "usage", "prompt_tokens").(float64))
+	if cached(first) != 0 {
+		t.Errorf("the first turn: found %d cached tokens", cached(first))
+	}
+	turn := fmt.Sprintf(`,{"role":"assistant","content":%q},{"role":"user","content":"And then?"}`, at(t, first, "choices", 0, "message", "content"))
+	second := ask(turn, "")
+	if n, all := cached(second), int(at(t, second, "usage", "prompt_tokens").(float64)); n < read || n >= all || at(t, second, "usage", "total_tokens") != float64(all+8) {
+		t.Errorf("the second turn: found %d cached tokens of %d, expected the %d of the first and more", n, all, read)
+	}
+	sum := cached(second)
+	for _, c := range []struct {
+		rest string
+		want int
+	}{{"", read - 1}, {`,"cache_prompt":true`, read - 1}, {`,"cache_prompt":false`, 0}, {`,"deterministic":true`, 0}} {
+		x := ask("", c.rest)
+		if n := cached(x); n != c.want {
+			t.Errorf("again%s: found %d cached tokens of %d, expected %d", c.rest, n, read, c.want)
+		}
+		sum += cached(x)
+	}
+	events := s.events(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"max_tokens":1,"stream":true,"stream_options":{"include_usage":true}}`, long))
+	if x := parse(t, events[len(events)-2]); cached(x) != read-1 {
+		t.Errorf("in a stream: found %d cached tokens, expected %d", cached(x), read-1)
+	}
+	sum += read - 1
+	for i, want := range []bool{false, true} { // another text, without the template
+		x := s.ok(t, "/v1/score", fmt.Sprintf(`{"prompt":%q,"answers":[" a"," of the servers"]}`, long))
+		if (cached(x) > 0) != want || (at(t, x, "logprob_error") == nil) != want {
+			t.Errorf("score %d: found %d cached tokens and the error %v", i+1, cached(x), at(t, x, "logprob_error"))
+		}
+		sum += cached(x)
+	}
+	m := s.metrics(t)
+	if m["l2s_prompt_cached_tokens_total"] != float64(sum) || m["l2s_cache_sequences"] < 2 || m["l2s_cache_tokens"] < float64(2*read) || m["l2s_cache_bytes"] < m["l2s_cache_tokens"] {
+		t.Errorf("found %v, expected %d cached tokens, and what is kept", m, sum)
+	}
+	if status, x := s.post(t, "/v1/completions", `{"prompt":"a","cache_prompt":1}`); status != 400 || at(t, x, "error", "param") != "cache_prompt" {
+		t.Errorf("found %d, %v, expected 400", status, x)
 	}
 }
 
@@ -673,7 +727,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `1`, 400, nil, "body: found a number, expected an object"},
 		{"completions", `true`, 400, nil, "body: found true or false, expected an object"},
 		{"completions", `{"prompt":"a","prompt":"b"}`, 400, nil, "prompt: found the field twice"},
-		{"completions", `{"PROMPT":"a"}`, 400, "prompt", "found none"},
+		{"completions", `{"PROMPT":"a"}`, 400, "PROMPT", "expected one that it does: prompt?"},
 		{"completions", `{"prompt":"a","":1,"":2}`, 400, nil, "\"\": found the field twice"},
 		{"completions", `{"prompt":"a","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`, 400, "stream_options", "include_usage: found the field twice"},
 		{"chat/completions", `{"messages":[{"role":"user","content":[ {"type":"text","text":"a","text":"b"} ]}]}`, 400, "messages[0]", "text: found the field twice"},
@@ -835,11 +889,25 @@ func TestWrongRequests(t *testing.T) {
 	if len(fields) < 30 {
 		t.Errorf("found %d fields in docs/server.md, expected more", len(fields)/2)
 	}
-	s.ok(t, "/v1/score", `{"model":"m","user":"me","prompt":"a","messages":[],"answers":[" b"," c"],"Temperature":2,"stream":false,"n":1,"logit_bias":{},"stop":null}`)
-	// Names are exact: one in another case is an unknown field, which is ignored.
-	if x := s.ok(t, "/v1/completions", `{"prompt":"a","PROMPT":7,"max_tokens":2,"MAX_TOKENS":5,"Max_Tokens":6,"ignore_eos":true}`); at(t, x, "usage", "completion_tokens") != 2.0 {
-		t.Errorf("max_tokens 2 and MAX_TOKENS 5: found %v, expected 2 tokens", at(t, x, "usage"))
+	s.ok(t, "/v1/score", `{"model":"m","user":"me","prompt":"a","messages":[],"answers":[" b"," c"],"stream":false,"n":1,"logit_bias":{},"stop":null}`)
+	// Names are exact: one in another case is an unknown field. Nothing is ignored that could change an answer.
+	for name, meant := range map[string]string{"MAX_TOKENS": "max_tokens", "max_token": "max_tokens", "temprature": "temperature", "n_predict": "max_tokens",
+		"repetition_penalty": "repeat_penalty", "grammar": "", "mirostat": "", "PROMPT": "prompt", "": ""} {
+		for _, path := range []string{"/v1/completions", "/v1/score"} {
+			status, x := s.post(t, path, fmt.Sprintf(`{"prompt":"a",%q:5%s}`, name, map[string]string{"/v1/score": `,"answers":["a","b"]`}[path]))
+			message, _ := at(t, x, "error", "message").(string)
+			if status != 400 || name != "" && at(t, x, "error", "param") != name || at(t, x, "error", "code") != "unknown_field" && name != "" || meant != "" && !strings.HasSuffix(message, ": "+meant+"?") {
+				t.Errorf("%s with %q: found %d, %v, expected 400 and %q", path, name, status, x, meant)
+			}
+		}
+		s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":"a",%q:null,"max_tokens":1}`, name+"x"))
 	}
+	for name, value := range map[string]string{"tool_choice": `"required"`, "function_call": `{"name":"f"}`, "modalities": `["text","audio"]`} {
+		if status, x := s.post(t, "/v1/completions", fmt.Sprintf(`{"prompt":"a",%q:%s}`, name, value)); status != 400 || at(t, x, "error", "param") != name {
+			t.Errorf("%s: found %d, %v, expected 400", name, status, x)
+		}
+	}
+	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":1,"model":"m","user":"me","metadata":{"a":"b"},"store":true,"service_tier":"auto","safety_identifier":"x","prompt_cache_key":"k","prompt_cache_retention":"24h","prediction":{"type":"content","content":"a"},"parallel_tool_calls":false,"reasoning_effort":"low","verbosity":"low","modalities":["text"],"tool_choice":"auto","function_call":"none"}`)
 	// Whole pairs, and escapes of a backslash.
 	text := at(t, s.ok(t, "/v1/completions", `{"prompt":"😀 \\ud83d","max_tokens":8,"temperature":0,"ignore_eos":true}`), "choices", 0, "text")
 	if found := at(t, s.ok(t, "/v1/completions", `{"prompt":"\ud83d\uDE00 \u005cud83d","max_tokens":8,"temperature":0,"ignore_eos":true}`), "choices", 0, "text"); found != text {
@@ -857,13 +925,13 @@ func TestWrongRequests(t *testing.T) {
 		}
 	}
 	// Unknown fields, and null, count as absent.
-	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","tools":[ ],"functions": { } ,"top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
+	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":null,"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","tools":[ ],"functions": { } ,"top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
 		if !strings.Contains(rest, `"max_tokens"`) {
 			rest += `,"max_tokens":2`
 		}
 		s.ok(t, "/v1/completions", `{"prompt":"a"`+rest+`}`)
 	}
-	s.ok(t, "/v1/chat/completions", chat+`,"max_tokens":2,"response_format":{"type":"text"},"tool_choice":"none","messages_":1}`)
+	s.ok(t, "/v1/chat/completions", chat+`,"max_tokens":2,"response_format":{"type":"text"},"tool_choice":"none"}`)
 	// A body that says that it is compressed.
 	packed, _ := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":"a","max_tokens":1}`))
 	packed.Header.Set("Content-Encoding", "gzip")

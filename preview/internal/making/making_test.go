@@ -1243,7 +1243,8 @@ func TestABudgetNamesOneRung(t *testing.T) {
 	})
 }
 
-// The best labels below many banned ones are found about as surely as the best of all.
+// The best labels below many banned ones are found about as surely as the best of all, by the preview
+// unless these are so many that it asks the layer.
 func TestBansDoNotLowerPrecision(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
