@@ -73,12 +73,15 @@ const (
 // less than negligible parts of the largest, all of them together.
 func (s *Searcher) counts(p *scope, lower []float32) float32 {
 	t := p.req.temperature()
-	if !p.req.LogSum || t >= cold || len(lower) == 0 {
+	if !p.req.LogSum || len(lower) == 0 {
 		return float32(math.Inf(1))
 	}
 	largest := s.threshold(1, lower)
 	if math.IsInf(float64(largest), -1) { // no label may be answered
 		return float32(math.Inf(1))
+	}
+	if t >= cold { // what may be the largest has most of the weight, and its interval may be wide
+		return largest
 	}
 	return p.final.down(largest, t*kernels.Log(float64(len(lower))/negligible))
 }
