@@ -330,7 +330,10 @@ func (m *Message) functions(i int) (list []call, err error) {
 	}
 	x, err := jinja.FromJSON(m.ToolCalls)
 	items, ok := jinja.Items(x)
-	if err != nil || !ok {
+	if err != nil {
+		return fail("tool_calls", "%v", err)
+	}
+	if !ok {
 		return fail("tool_calls", "found no list, expected a list of calls")
 	}
 	for j, item := range items {
@@ -423,7 +426,10 @@ func (t *Template) render(c Chat, f form, mark string) (string, error) {
 	template := t.chat
 	if len(c.Tools) > 0 {
 		tools, err := jinja.FromJSON(c.Tools)
-		if _, ok := jinja.Items(tools); err != nil || !ok {
+		if err != nil {
+			return "", fmt.Errorf("llamacpp: tools: %w", err)
+		}
+		if _, ok := jinja.Items(tools); !ok {
 			return "", errors.New("llamacpp: tools: found no list, expected a list of tools")
 		}
 		variables["tools"], template = tools, t.tools
@@ -449,7 +455,7 @@ func arguments(call *jinja.Dict, asText bool, mark string, i, j int) error {
 	if isText {
 		value, err := jinja.FromJSON([]byte(text))
 		if object, isObject = value.(*jinja.Dict); err != nil {
-			isObject = false
+			return fmt.Errorf("found %.60q, expected a string with a JSON object: %w", text, err)
 		}
 	}
 	if !isObject {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/learning-to-screen/l2s/internal/jsonscan"
 )
 
 // The values of a template are those of Python: nil, bool, int64, *big.Int (which is only shown),
@@ -123,8 +125,12 @@ func (d *Dict) Get(key string) (any, bool) { return d.get(key) }
 // mostNestedValues bounds lists and dictionaries in each other, in JSON and where they are walked.
 const mostNestedValues = 500
 
-// FromJSON returns the value of a JSON text, with objects in their order.
+// FromJSON returns the value of a JSON text, with objects in their order. It refuses what a decoder
+// would change in silence: a name twice in an object, and text that is not Unicode.
 func FromJSON(text []byte) (any, error) {
+	if found := jsonscan.NotUnicode(text); found != "" {
+		return nil, fmt.Errorf("found %s", found)
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	x, err := fromJSON(d, mostNestedValues)
@@ -176,6 +182,9 @@ func fromJSON(d *json.Decoder, levels int) (any, error) {
 			value, err := fromJSON(d, levels-1)
 			if err != nil {
 				return nil, err
+			}
+			if _, twice := o.Get(key.(string)); twice {
+				return nil, fmt.Errorf("found the name %.40q twice in an object", key)
 			}
 			o.set(key, value)
 		}
