@@ -161,7 +161,7 @@ func (p *Parts) Check() error {
 			found, least, top float64
 		}{
 			{"deviations", r.Deviations, 0, mostDistance}, {"reach", r.Reach, 0, mostDistance}, {"looked", r.Looked, 0, 2},
-			{"kept", r.Kept, 0, math.MaxFloat64}, {"exact", r.Exact, 0, 1}, {"log-sum off", r.LogSumOff, 0, math.MaxFloat64},
+			{"kept", r.Kept, math.SmallestNonzeroFloat64, math.MaxFloat64}, {"exact", r.Exact, 0, 1}, {"log-sum off", r.LogSumOff, 0, math.MaxFloat64},
 		} {
 			if !(x.found >= x.least && x.found <= x.top) || math.Signbit(x.found) {
 				return fmt.Errorf("rungs: rung %d: %s: found %v, expected %v to %v", i, x.name, x.found, x.least, x.top)

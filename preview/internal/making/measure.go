@@ -272,6 +272,9 @@ func (m *maker) measureRung(ctx context.Context, model *previewing.Model, rung *
 	rung.Looked = float64(sum.Looked) / float64(n) / float64(m.Labels)
 	// A budget is a number to name: one decimal is enough.
 	rung.Kept, rung.Exact = math.Round(10*float64(sum.Kept)/float64(n))/10, float64(sum.Exact)/float64(n)
+	if rung.Kept == 0 { // of a small layer, whose exact search answers all: a budget is above 0
+		rung.Kept = float64(m.Labels)
+	}
 	return nil
 }
 
