@@ -60,7 +60,10 @@ for q in questions:
     check("why it ended", a.choices[0].finish_reason, "stop" if a.usage.completion_tokens < 40 else "length")
     chunks = list(client.chat.completions.create(model=name, messages=message, max_tokens=40, temperature=0, stream=True, stream_options={"include_usage": True}))
     check("the same in a stream", "".join(c.choices[0].delta.content or "" for c in chunks if c.choices), want)
-    check("its usage", chunks[-1].usage, a.usage)
+    # The second request finds the prompt of the first in the server's memory.
+    counts = lambda u: (u.prompt_tokens, u.completion_tokens, u.total_tokens)
+    check("its usage", counts(chunks[-1].usage), counts(a.usage))
+    check("its cached prompt", chunks[-1].usage.prompt_tokens_details.cached_tokens, a.usage.prompt_tokens - 1)
     check("its role", chunks[0].choices[0].delta.role, "assistant")
 
 # By the helper of the package that puts streams together, which takes no answer that is cut.
