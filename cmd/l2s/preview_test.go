@@ -247,12 +247,15 @@ func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
 	}
 }
 
+// asFast begins the warning of training that the exact search is as fast.
+const asFast = "take the exact search, which misses no label: "
+
 // doubts returns the warnings of a run of training but the one that the exact search is as fast,
 // which depends on the machine.
 func doubts(of map[string]any) (list []any) {
 	all, _ := of["warnings"].([]any)
 	for _, why := range all {
-		if !strings.HasPrefix(why.(string), "take the exact search, which misses no label: ") {
+		if !strings.HasPrefix(why.(string), asFast) {
 			list = append(list, why)
 		}
 	}
