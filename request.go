@@ -9,13 +9,13 @@ import (
 // The errors of searches that callers may want to distinguish, by errors.Is.
 var (
 	// ErrContext: h has another length than d, or an element that is not finite.
-	ErrContext = exact.ErrContext
+	ErrContext error = exact.ErrContext
 	// ErrRequest: the request, or the room for its answer, does not fit the layer.
-	ErrRequest = exact.ErrRequest
+	ErrRequest error = exact.ErrRequest
 	// ErrLayer: an index was made for another layer.
-	ErrLayer = exact.ErrLayer
+	ErrLayer error = exact.ErrLayer
 	// ErrNoTail: a screen without a tail was asked for a probability over all labels.
-	ErrNoTail = logsum.ErrNoTail
+	ErrNoTail error = logsum.ErrNoTail
 )
 
 // Asker answers requests about contexts: a [Searcher], a [Pool], and the Learner of package learn.

@@ -109,6 +109,14 @@ func orNoMatrix(what string, m *C.l2s_matrix) (*matrix, error) {
 	return &x, err
 }
 
+// asked returns the pool and the contexts of a question.
+func asked(h C.uintptr_t, contexts *C.l2s_matrix) (p *pool, c matrix, err error) {
+	if p, err = poolAt(h); err == nil {
+		c, err = matrixOf("contexts", contexts)
+	}
+	return p, c, err
+}
+
 // slice returns n elements of the caller's memory.
 func slice[To, From any](what string, p *From, n int) ([]To, error) {
 	var x To
@@ -125,12 +133,12 @@ func slice[To, From any](what string, p *From, n int) ([]To, error) {
 	return unsafe.Slice((*To)(unsafe.Pointer(p)), n), nil
 }
 
-// times multiplies two sizes that no product overflows.
-func times(what string, a, b int) (int, error) {
-	if b > 0 && a > most/b {
-		return 0, invalid("%s: found %d for each of %d contexts, which no memory has", what, b, a)
+// times returns a size, and its product with a number of contexts.
+func times(what string, contexts int, n C.size_t) (each, all int, err error) {
+	if each, err = isSize(what, uint64(n)); err == nil && each > 0 && contexts > most/each {
+		err = invalid("%s: found %d for each of %d contexts, which no memory has", what, each, contexts)
 	}
-	return a * b, nil
+	return each, contexts * each, err
 }
 
 func isVersion(what string, found C.size_t, want uintptr) error {
@@ -517,11 +525,7 @@ func requestOf(o *C.l2s_request) (r request, err error) {
 //export l2sgo_search
 func l2sgo_search(h C.uintptr_t, contexts *C.l2s_matrix, k C.size_t, o *C.l2s_request, ids *C.int64_t, logits *C.double, answers *C.l2s_answer, failed *C.l2s_failure) C.l2s_status {
 	return call(failed, func() error {
-		p, err := poolAt(h)
-		if err != nil {
-			return err
-		}
-		c, err := matrixOf("contexts", contexts)
+		p, c, err := asked(h, contexts)
 		if err != nil {
 			return err
 		}
@@ -529,11 +533,7 @@ func l2sgo_search(h C.uintptr_t, contexts *C.l2s_matrix, k C.size_t, o *C.l2s_re
 		if err != nil {
 			return err
 		}
-		each, err := isSize("k", uint64(k))
-		if err != nil {
-			return err
-		}
-		n, err := times("k", c.rows, each)
+		each, n, err := times("k", c.rows, k)
 		if err != nil {
 			return err
 		}
@@ -558,19 +558,11 @@ func l2sgo_search(h C.uintptr_t, contexts *C.l2s_matrix, k C.size_t, o *C.l2s_re
 //export l2sgo_logits
 func l2sgo_logits(h C.uintptr_t, contexts *C.l2s_matrix, ids *C.int64_t, count C.size_t, logits *C.double, failed *C.l2s_failure) C.l2s_status {
 	return call(failed, func() error {
-		p, err := poolAt(h)
+		p, c, err := asked(h, contexts)
 		if err != nil {
 			return err
 		}
-		c, err := matrixOf("contexts", contexts)
-		if err != nil {
-			return err
-		}
-		each, err := isSize("count", uint64(count))
-		if err != nil {
-			return err
-		}
-		n, err := times("count", c.rows, each)
+		each, n, err := times("count", c.rows, count)
 		if err != nil {
 			return err
 		}
@@ -589,11 +581,7 @@ func l2sgo_logits(h C.uintptr_t, contexts *C.l2s_matrix, ids *C.int64_t, count C
 //export l2sgo_log_probs
 func l2sgo_log_probs(h C.uintptr_t, contexts *C.l2s_matrix, ids *C.int64_t, temperature C.double, logProbs *C.double, failed *C.l2s_failure) C.l2s_status {
 	return call(failed, func() error {
-		p, err := poolAt(h)
-		if err != nil {
-			return err
-		}
-		c, err := matrixOf("contexts", contexts)
+		p, c, err := asked(h, contexts)
 		if err != nil {
 			return err
 		}
@@ -612,11 +600,7 @@ func l2sgo_log_probs(h C.uintptr_t, contexts *C.l2s_matrix, ids *C.int64_t, temp
 //export l2sgo_log_sums
 func l2sgo_log_sums(h C.uintptr_t, contexts *C.l2s_matrix, temperature, confidence C.double, logSums, low, high *C.double, failed *C.l2s_failure) C.l2s_status {
 	return call(failed, func() error {
-		p, err := poolAt(h)
-		if err != nil {
-			return err
-		}
-		c, err := matrixOf("contexts", contexts)
+		p, c, err := asked(h, contexts)
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ const LeastLabels = 16384
 // requests that name no budget misses more than ten times the allowed number of labels, or, of a
 // layer of LeastLabels or more, leaves more than half of the contexts to the exact layer: in flat
 // distributions any label may be among the best. It is train.ErrTarget too.
-var ErrTarget = precision.ErrTarget
+var ErrTarget error = precision.ErrTarget
 
 // Options are the options of Make. The zero value has the defaults.
 type Options struct {

@@ -221,9 +221,9 @@ func RemoveCheckpoint(path string) error { return state.Remove(path) }
 // 0.02 below. More contexts help, or contexts that are states of the layer; [Options.AnyPrecision]
 // accepts the screen. A run with a Budget, or with no contexts to measure on, has no target. The
 // checkpoint is kept.
-var ErrTarget = precision.ErrTarget
+var ErrTarget error = precision.ErrTarget
 
 // ErrCheckpoint is the cause, for errors.Is, of the error of a run that cannot continue from its
 // checkpoint, because the checkpoint is damaged or belongs to another run. [RemoveCheckpoint]
 // removes it.
-var ErrCheckpoint = state.Err
+var ErrCheckpoint error = state.Err

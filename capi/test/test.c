@@ -96,6 +96,13 @@ static l2s_layer *make_layer(void)
 	return layer;
 }
 
+/* A name for mkstemp and mkdtemp, in the folder of temporary files, or the working one. */
+static void temporary(char *path, size_t size)
+{
+	const char *folder = getenv("TMPDIR");
+	snprintf(path, size, "%s/l2s-test-XXXXXX", folder && *folder ? folder : ".");
+}
+
 static l2s_pool *make_pool(l2s_layer *layer, l2s_index *index)
 {
 	l2s_pool *pool = NULL;
@@ -320,7 +327,8 @@ static void test_preview(void)
 	OK(l2s_layer_info(layer, text, sizeof text, &length));
 	CHECK(strstr(text, "8000 x 32 float32"), "found %s", text);
 
-	char path[] = "/tmp/l2s-test-XXXXXX";
+	char path[256];
+	temporary(path, sizeof path);
 	close(mkstemp(path));
 	OK(l2s_index_save(index, path));
 	OK(l2s_index_load(path, &loaded));
@@ -391,6 +399,12 @@ static void test_screen(void)
 	size_t length;
 	OK(l2s_index_info(index, text, sizeof text, &length));
 	CHECK(strstr(text, "\"kind\":\"screen\"") && strstr(text, "\"has_tail\":true") && strstr(text, "\"clusters\":20"), "found %s", text);
+	size_t total, normal;
+	l2s_step steps[64];
+	OK(l2s_index_steps(index, steps, 64, &total, &normal));
+	CHECK(total > 1 && total < 64 && normal < total, "found %zu steps", total);
+	for (size_t i = 1; i < total && i < 64; i++)
+		CHECK(steps[i].budget > steps[i - 1].budget, "found the budget %g after %g", steps[i].budget, steps[i - 1].budget);
 	l2s_pool_options p = L2S_POOL_OPTIONS;
 	p.over_tail = 1;
 	l2s_pool *pool;
@@ -615,7 +629,8 @@ static void write_npy(const char *path, const float *data, int rows, int columns
 static void threads(double seconds)
 {
 	make_data();
-	char folder[] = "/tmp/l2s-test-XXXXXX", w_path[64], b_path[64], index_path[64];
+	char folder[256], w_path[300], b_path[300], index_path[300];
+	temporary(folder, sizeof folder);
 	CHECK(mkdtemp(folder), "found no folder");
 	snprintf(w_path, sizeof w_path, "%s/W.npy", folder);
 	snprintf(b_path, sizeof b_path, "%s/b.npy", folder);
@@ -798,7 +813,8 @@ static void fuzz(int calls)
 	enum { N = 12 };
 	uintptr_t handles[N] = {0};
 	make_data();
-	char path[] = "/tmp/l2s-fuzz-XXXXXX";
+	char path[256];
+	temporary(path, sizeof path);
 	close(mkstemp(path));
 	int64_t ids[64];
 	double numbers[64];

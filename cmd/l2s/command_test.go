@@ -70,8 +70,11 @@ func hold(t *testing.T, cmd *exec.Cmd, at string) (release func()) {
 	return func() { os.Remove(file) }
 }
 
+// ofTimes is a variable of the environment with which the command of a test warns of times.
+const ofTimes = "L2S_TEST_WARNS_OF_TIMES"
+
 func TestMain(m *testing.M) {
-	benchBlock = 2 * time.Millisecond
+	benchBlock, warnsOfTimes = 2*time.Millisecond, os.Getenv(ofTimes) != ""
 	if at := os.Getenv(heldAt); os.Getenv(asCommand) != "" && at != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), cmdline.Interrupts()...)
 		context.AfterFunc(ctx, stop)

@@ -55,7 +55,7 @@ func TestVerbsTakeAPreview(t *testing.T) {
 			t.Errorf("target %v: found the warnings %q and %q, expected one: %v", target, list, stderr.String(), want)
 		}
 	}
-	if list := doubts(made); len(list) > 0 {
+	if list := made["warnings"]; list != nil {
 		t.Errorf("found the warnings %v, expected none", list)
 	}
 
@@ -247,17 +247,35 @@ func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
 	}
 }
 
-// asFast begins the warning of training that the exact search is as fast.
-const asFast = "take the exact search, which misses no label: "
-
-// doubts returns the warnings of a run of training but the one that the exact search is as fast,
-// which depends on the machine.
-func doubts(of map[string]any) (list []any) {
-	all, _ := of["warnings"].([]any)
-	for _, why := range all {
-		if !strings.HasPrefix(why.(string), asFast) {
-			list = append(list, why)
+// A file that does not take less than half of the time of the exact search gets a warning, in the
+// result and, also with --quiet, on standard error: of both kinds.
+func TestAFileThatDoesNotPayIsAWarning(t *testing.T) {
+	notUnderRace(t)
+	screen, err := l2s.Load(filepath.Join(files(t), "m.l2s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(x *l2s.Index, us int) train.Candidate {
+		return train.Candidate{Index: x, K: 5, Time: time.Duration(us) * time.Microsecond}
+	}
+	t.Setenv(ofTimes, "1")
+	warnsOfTimes = true
+	defer func() { warnsOfTimes = false }()
+	c := &train.Comparison{Best: at(screen, 60), Candidates: []train.Candidate{at(screen, 60), at(nil, 100)}}
+	if why, want := slow(c), "take the exact search, which misses no label: it takes 100 us per query, and the screen 60"; why != want {
+		t.Errorf("found %q, expected %q", why, want)
+	}
+	c.Pays = true
+	if why := slow(c); why != "" {
+		t.Errorf("found %q, expected no warning of a file that pays", why)
+	}
+	// The exact search of a layer of 300 labels takes a microsecond or two: no preview takes half of
+	// that.
+	dir := files(t)
+	for _, flags := range [][]string{{}, {"--quiet"}} {
+		r := invoke(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", "m.l2p", "--json", flags)...)
+		if r.code != 0 || !strings.Contains(r.stdout, "take the exact search") || !strings.Contains(r.stderr, "warning: m.l2p: take the exact search") {
+			t.Errorf("%v: found the status %d, %q and %q, expected a warning in both", flags, r.code, r.stdout, r.stderr)
 		}
 	}
-	return list
 }

@@ -158,6 +158,8 @@ def test_a_screen(data, layer, tmp_path):
     seen = []
     index = l2s.train_screen(layer, data.states, clusters=20, budget=2000, progress=lambda stage, done: seen.append(stage))
     assert index.kind == "screen" and index.info["record"]["options"]["clusters"] == 20
+    budgets = [s.budget for s in index.steps]
+    assert len(budgets) > 1 and budgets == sorted(set(budgets)) and index.step in index.steps
     a = index.search(data.H, K, log_probs=True)
     want = np.log(np.exp(data.logits(data.H)).sum(axis=1))
     assert np.median(np.abs(a.log_sum - want)) < 0.1  # such data have no clusters
