@@ -86,7 +86,7 @@ type Step struct {
 	// often a label is missed in such texts, own states which labels are: the own state of a label is a
 	// real state, moved along the covariance of states as little as possible until the label leads all
 	// others by 3 logits. It counts if it is no longer than real states are. Own is of a sample of at
-	// most 8,000 labels.
+	// most 16,000 labels: every other state has told how far searches look, and the others are counted.
 	Own Estimate
 }
 

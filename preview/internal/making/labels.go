@@ -189,8 +189,7 @@ func (r rise) at(mark float32) float32 { return float32(r.share*mark) + r.start 
 
 const nearIn = 24
 
-// encode makes the codes of all labels.
-// The direction of a label is M w', M the covariance of states: in coordinates, whose second moments
+// encode makes the codes of all labels, and finds how what they leave rises. The direction of a label is M w', M the covariance of states: in coordinates, whose second moments
 // are 1, the label's coordinates, less the mean context times its product with them.
 func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*coded, error) {
 	n, size := m.Labels, m.RowBytes()
@@ -384,7 +383,7 @@ const (
 )
 
 // findHuge finds labels whose rows, with their biases, are much longer than most: a few of them
-// would decide the mean row, the coordinates and the blocks of all others.
+// would decide the mean row, the coordinates and the panels of all others.
 func (m *maker) findHuge(ctx context.Context) error {
 	n := m.Labels / labelsPerHuge
 	if n == 0 {

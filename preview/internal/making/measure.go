@@ -18,8 +18,9 @@ import (
 const (
 	// byFar is the multiple of the allowed misses at which Make gives up.
 	byFar = 10
-	// ownLabels is the number of labels whose own states measure the rungs.
-	ownLabels = 8000
+	// ownLabels is the number of labels whose own states are looked for: every other one with a state
+	// tells how far searches must look, the others measure the rungs.
+	ownLabels = 16000
 	// leastOwn is the found share of own states below which a preview is of no use: many labels are
 	// never found.
 	leastOwn = 0.9
@@ -80,7 +81,15 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	if err != nil {
 		return err
 	}
-	deviations := m.findMargin(ownNeeds)
+	var learned, measured []previewing.Need
+	for i, n := range ownNeeds {
+		if i%2 == 0 {
+			measured = append(measured, n)
+		} else {
+			learned = append(learned, n)
+		}
+	}
+	deviations := m.findMargin(learned)
 	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0.4, 0.6))
 	if err != nil {
 		return err
@@ -112,7 +121,7 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	slices.Reverse(m.Rungs)
 	m.Rungs = ascending(m.Rungs, normal)
 	m.Normal = slices.Index(m.Rungs, normal)
-	m.measureOwn(ownNeeds)
+	m.measureOwn(measured)
 	m.setNormal(p1, pk)
 	return m.precise(p1, pk)
 }
