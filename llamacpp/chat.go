@@ -427,7 +427,7 @@ func (t *Template) render(c Chat, f form, mark string) (string, error) {
 	if len(c.Tools) > 0 {
 		tools, err := jinja.FromJSON(c.Tools)
 		if err != nil {
-			return "", fmt.Errorf("llamacpp: tools: %w", err)
+			return "", fmt.Errorf("llamacpp: tools: found no list, expected a list of tools: %w", err)
 		}
 		if _, ok := jinja.Items(tools); !ok {
 			return "", errors.New("llamacpp: tools: found no list, expected a list of tools")
