@@ -62,7 +62,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
-	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
+	L2S_BEST=generic $(GO) test -vet=off -tags purego -short -timeout 40m ./...
 	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/engine ./internal/evaluate ./internal/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
@@ -87,9 +87,13 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 		else echo "level $$level: this machine does not have it"; fi; \
 	done
 
+# The packages that share memory between goroutines, or their tests do.
+CONCURRENT = $(GO) list -f '{{.ImportPath}} {{.Imports}} {{.TestImports}} {{.XTestImports}}' ./... | \
+	grep -E '[[ ](sync|sync/atomic|[^ ]*internal/parallel)[] ]' | cut -d' ' -f1
+
 .PHONY: race
 race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
-	$(GO) test -vet=off -race -short -timeout 40m ./...
+	$(GO) test -vet=off -race -short -timeout 40m $$($(CONCURRENT))
 	cd capi && $(GO) test -timeout 40m -vet=off -race -mod=readonly -skip NoAllocation .
 	cd benchmarks && $(GO) test -timeout 40m -vet=off -race -short ./internal/inorder ./internal/lstm ./internal/seq2seq
 	cd examples && $(GO) test -timeout 40m -vet=off -race -short -mod=readonly ./serve -load-requests 20

@@ -52,7 +52,7 @@ func TestTheWholeScaledLayerGivesTheExactAnswer(t *testing.T) {
 // is made for it tells: as small, or as large, as of a layer whose rows have the scale. A preview of the
 // rows alone, and one under a cap, do not estimate them: the exact layer has them.
 func TestLogSumsOfScaledLayers(t *testing.T) {
-	notUnderRace(t)
+	long(t)
 	both(t, func(t *testing.T, x made) {
 		states := x.contexts(1200)
 		for _, scale := range []float64{0.25, 3} {

@@ -864,7 +864,7 @@ func TestLogSumsArePossible(t *testing.T) {
 
 // A layer of which any label may be among the best has no preview, and Make returns an error.
 func TestAFlatLayerHasNoPreview(t *testing.T) {
-	notUnderRace(t)
+	long(t)
 	const labels, dim, n = LeastLabels, 128, 400
 	r := rand.New(rand.NewPCG(1, 2))
 	draw := func(n int) []float32 {
@@ -1109,7 +1109,7 @@ func TestOutliersAreFound(t *testing.T) {
 // Some labels of huge rows or biases, as tokens have that are not to be written, do not decide
 // the coordinates and blocks of the others.
 func TestHugeRowsAreSetApart(t *testing.T) {
-	notUnderRace(t)
+	long(t)
 	const labels, dim = 4096, 32
 	for name, change := range map[string]func(row []float32, bias *float32){
 		"bias -1e9":  func(_ []float32, bias *float32) { *bias = -1e9 },
@@ -1313,11 +1313,11 @@ func TestShortContextsOfALayerWithBiases(t *testing.T) {
 	}
 }
 
-// notUnderRace skips a test that computes for minutes under the race detector: others have the same
-// concurrency.
-func notUnderRace(t *testing.T) {
+// long skips a test that computes for minutes under the race detector or without assembly, which run
+// with -short: others have the same concurrency.
+func long(t *testing.T) {
 	t.Helper()
-	if simdtest.Race {
-		t.Skip("too slow under the race detector")
+	if testing.Short() {
+		t.Skip("too long for -short")
 	}
 }

@@ -140,7 +140,7 @@ func ownStates(t *testing.T, labels int, rungs []previewing.Rung, sure int) (ids
 // A rung's share of own states in the file is the share that searches by this rung find, of other
 // labels and from other states too, within their intervals.
 func TestRungsSayHowManyOwnStatesTheyFind(t *testing.T) {
-	notUnderRace(t)
+	long(t)
 	x := spreadOnce()
 	p := x.model.Parts()
 	if p.Own < 400 {
