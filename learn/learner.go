@@ -3,7 +3,6 @@ package learn
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,19 +10,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -105,28 +98,15 @@ type Learner struct {
 	pool     *l2s.Pool // by the exact layer or a screen
 	previews *l2s.Pool // by a preview, if one is live
 	audit    *l2s.Audit
-	stored   *screening.Model // of Options.Keep, to be tried
 	contexts *reservoir
-	screened atomic.Bool
-	next     atomic.Uint64 // the number of contexts at which a training begins
-	// The number of contexts at which a preview is made or checked.
-	nextPreview  atomic.Uint64
-	live         atomic.Pointer[livePreview] // nil without a preview
-	previewsFrom uint64                      // the number of the first context that previews are made from
-	nextCheck    time.Time                   // no check begins before
-	queries      atomic.Uint64
-	scratch      sync.Pool // of *scratch
-	wake         chan struct{}
-	cancel       context.CancelFunc
-	ended        chan struct{}
-	run          func(context.Context, sample, train.Options) (*l2s.Index, error) // a training
-
-	mu          sync.Mutex // of Swap, with screened, next, and these:
-	alarmWait   uint64     // the number of contexts after the next alarm
-	screensFrom uint64     // no screen answers before this number
-	since       uint64     // the number of queries when the screen began to answer
-
-	telling sync.Mutex // of Event
+	state    atomic.Pointer[state]
+	stepping sync.Mutex    // of step
+	queries  atomic.Uint64 // by screens
+	scratch  sync.Pool     // of *scratch
+	wake     chan struct{}
+	cancel   context.CancelFunc
+	ended    chan struct{}
+	run      func(context.Context, sample, train.Options) (*l2s.Index, error) // a training
 }
 
 type scratch struct {
@@ -198,14 +178,14 @@ func newLearner(layer *l2s.Layer, o Options) (*Learner, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Learner{alarmWait: uint64(o.Least), layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &Learner{layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.scratch.New = func() any { return &scratch{make([]l2s.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
 	l.run = l.train
-	l.next.Store(uint64(o.Least))
-	l.nextPreview.Store(never)
+	first := state{trainAt: uint64(o.Least), previewAt: never, alarmWait: uint64(o.Least)}
 	if o.previews(layer) {
-		l.nextPreview.Store(l.previewStep())
+		first.previewAt = l.previewStep()
 	}
+	l.state.Store(&first)
 	p, err := engine.NewPool((*engine.Layer)(layer), nil, engine.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
 	if err != nil {
 		return nil, err
@@ -238,24 +218,27 @@ func (o *Options) contextBytes(layer *l2s.Layer) int64 {
 }
 
 // begin opens the kept screen, and starts to learn.
-func (l *Learner) begin() (err error) {
+func (l *Learner) begin() error {
+	var stored *screening.Model
 	if l.o.Keep != "" {
-		if l.stored, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		var err error
+		if stored, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}
+	var err error
 	if l.audit, err = l.pool.Audit(l2s.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
-	if l.stored != nil {
-		if _, err := l2s.NewSearcher(l.layer, indexOf(l.stored), l2s.Options{Copies: l2s.NoCopies}); err != nil {
-			l.stored = nil
+	if stored != nil {
+		if _, err := l2s.NewSearcher(l.layer, indexOf(stored), l2s.Options{Copies: l2s.NoCopies}); err != nil {
+			stored = nil
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
 	}
 	var ctx context.Context
 	ctx, l.cancel = context.WithCancel(context.Background())
-	go l.learn(ctx)
+	go l.work(ctx, stored)
 	return nil
 }
 
@@ -289,7 +272,7 @@ func (l *Learner) Stats() l2s.Stats {
 func (l *Learner) Bytes() int64 { return l.o.Bytes }
 
 // Screened reports whether a screen answers.
-func (l *Learner) Screened() bool { return l.screened.Load() }
+func (l *Learner) Screened() bool { return l.state.Load().screened }
 
 // Audit returns the audit of the answers by a screen.
 func (l *Learner) Audit() *l2s.Audit { return l.audit }
@@ -315,9 +298,9 @@ func (l *Learner) TopK(dst []l2s.Prediction, h []float32) (int, error) {
 // Search answers as [l2s.Pool.Search] does, and learns from it. While the exact layer answers,
 // the layer finds the number of labels that a training needs for a request without edits.
 func (l *Learner) Search(dst []l2s.Prediction, h []float32, req l2s.Request) (l2s.Answer, error) {
-	k := l.o.Train.K
+	k, s := l.o.Train.K, l.state.Load()
 	edited := req.Allowed != nil || req.Banned != nil || len(req.Biases) > 0 || req.Among.IsList()
-	if l.live.Load() != nil && !l.Screened() && !req.Exact && lengthsOf(len(h)).keeps(h) {
+	if s.preview != nil && !s.screened && !req.Exact && lengthsOf(len(h)).keeps(h) {
 		a, err := l.searchPreviewed(dst, h, req)
 		if err == nil {
 			l.add(h, nil, a.Exact)
@@ -326,7 +309,7 @@ func (l *Learner) Search(dst []l2s.Prediction, h []float32, req l2s.Request) (l2
 	}
 	// More labels than the request wants are found only if the answer to it is the same then: a distance may
 	// leave fewer labels, and the estimate of a sum depends on k.
-	if edited || l.Screened() || len(dst) == 0 || len(dst) >= k || req.Within > 0 || req.LogSum {
+	if edited || s.screened || len(dst) == 0 || len(dst) >= k || req.Within > 0 || req.LogSum {
 		a, err := l.pool.Search(dst, h, req)
 		if err != nil {
 			return a, err
@@ -338,12 +321,12 @@ func (l *Learner) Search(dst []l2s.Prediction, h []float32, req l2s.Request) (l2
 		l.add(h, best, a.Exact)
 		return a, nil
 	}
-	s := l.scratch.Get().(*scratch)
-	defer l.scratch.Put(s)
-	a, err := l.pool.Search(s.best, h, req)
+	x := l.scratch.Get().(*scratch)
+	defer l.scratch.Put(x)
+	a, err := l.pool.Search(x.best, h, req)
 	if err == nil {
-		l.add(h, s.best[:a.Count], a.Exact)
-		a.Count = copy(dst, s.best[:a.Count])
+		l.add(h, x.best[:a.Count], a.Exact)
+		a.Count = copy(dst, x.best[:a.Count])
 	}
 	return a, err
 }
@@ -380,321 +363,10 @@ func (l *Learner) add(h []float32, best []l2s.Prediction, exactly bool) {
 	for i := range labels {
 		labels[i] = best[i].ID
 	}
-	if l.contexts.Add(h, labels) >= min(l.next.Load(), l.nextPreview.Load()) {
+	if l.contexts.Add(h, labels) >= l.state.Load().workAt() {
 		select {
 		case l.wake <- struct{}{}:
 		default:
 		}
-	}
-}
-
-// learn trains when there are enough contexts, until ctx is done.
-func (l *Learner) learn(ctx context.Context) {
-	defer close(l.ended)
-	if m := l.stored; m != nil {
-		l.stored = nil
-		l.retry(ctx, m)
-	}
-	for l.await(ctx, func() uint64 { return min(l.next.Load(), l.nextPreview.Load()) }) {
-		if l.updatePreview(ctx) {
-			continue
-		}
-		later := l.nextPreview.Swap(never) // no query wakes a training or a trial for it
-		l.attempt(ctx)
-		l.nextPreview.Store(later)
-	}
-}
-
-// await waits for a number of contexts, which may change during the wait. It reports false if ctx
-// is done.
-func (l *Learner) await(ctx context.Context, number func() uint64) bool {
-	for l.contexts.Kept() < number() {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-l.wake:
-		}
-	}
-	return ctx.Err() == nil
-}
-
-// unlearn lets the exact layer answer after an alarm.
-func (l *Learner) unlearn(x l2s.Alarm) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.Screened() || len(l.audit.Report().Alarms) == 0 {
-		return // the second alarm of one screen, or one of a screen that another has replaced
-	}
-	if err := l.answer(nil); err != nil {
-		l.tell(Event{Kind: failed, Text: err.Error()})
-		return
-	}
-	if l.o.Keep != "" { // or the next start would answer by it
-		if err := os.Remove(atomicfile.Destination(l.o.Keep)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			l.tell(Event{Kind: failed, Text: err.Error()})
-		}
-	}
-	if l.queries.Load()-l.since >= longAgo*l.alarmWait { // it served long enough: this is no cycle
-		l.alarmWait = uint64(l.o.Least)
-	}
-	kept, wait := l.contexts.Kept(), l.alarmWait
-	l.screensFrom, l.alarmWait = kept+wait, min(2*wait, mostWait)
-	l.next.Store(l.screensFrom)
-	l.tell(Event{Kind: unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts; one that is under way ends, and its screen waits for them", x.Of, x.Text, wait)})
-}
-
-const (
-	longAgo  = 64      // multiple of the contexts to wait for
-	mostWait = 1 << 40 // contexts
-)
-
-// answer lets a screen answer, or, without one, the exact layer.
-func (l *Learner) answer(m *screening.Model) error {
-	_, err := l.pool.Swap(l.layer, indexOf(m))
-	if err == nil {
-		l.screened.Store(m != nil)
-		l.since = l.queries.Load()
-	}
-	return err
-}
-
-// attempt trains with the present contexts, and lets the screen answer if it reaches the target on
-// later ones: contexts that come during the training and, as long as these are few, after it.
-func (l *Learner) attempt(ctx context.Context) {
-	forgets := l.contexts.forgets.Load()
-	l.contexts.mark()
-	s := l.contexts.since(0)
-	n := len(s.Known)
-	if n < max(l.o.Least-2*runLength, leastContexts) { // forgotten: more than a run that is replaced and one that does not fit
-		l.next.Store(l.contexts.Kept() + uint64(l.o.Least-n))
-		return
-	}
-	after := s.Numbers[n-1] + 1
-	enough := after + uint64(max(l.o.Least/2, n/4))
-	l.tell(Event{Kind: began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts", n)})
-	begin := time.Now()
-	var m *screening.Model
-	err := parallel.Guard(func() (err error) { // a mapped head may be cut
-		made, err := l.run(ctx, s, *l.o.Train)
-		if err == nil {
-			m = (*engine.Index)(made).Screen()
-		}
-		return err
-	})
-	e := Event{Kind: declined, Contexts: n, Time: time.Since(begin)}
-	if err == nil {
-		m, err = l.try(ctx, m, fmt.Sprintf("a screen of %d contexts", n), after, enough, &e)
-	}
-	l.settle(ctx, m, err, e, trial{forgets: forgets, declined: enough, screened: after + 3*uint64(n), keep: l.o.Keep})
-}
-
-// retry tries the screen that was kept as attempt does one that was trained.
-func (l *Learner) retry(ctx context.Context, m *screening.Model) {
-	var record train.Record
-	_ = json.Unmarshal(m.Record(), &record) // of another program: 0 contexts
-	forgets, n := l.contexts.forgets.Load(), max(0, record.Contexts)
-	e := Event{Kind: declined, Contexts: n}
-	with, err := l.try(ctx, m, "the screen of "+l.o.Keep, 0, uint64(l.o.Least/2), &e)
-	// No training with fewer contexts replaces it, unless contexts are forgotten.
-	l.settle(ctx, with, err, e, trial{forgets: forgets, declined: uint64(l.o.Least), screened: min(uint64(max(l.o.Least, n)), mostWait)})
-}
-
-// trial has the facts that the end of a trial needs.
-type trial struct {
-	forgets            uint64 // of the reservoir, when the first context of the training or the trial was there
-	declined, screened uint64 // the number of contexts of the next training, after either end
-	keep               string // the file that the screen goes to, "" for none
-}
-
-// settle ends a trial: the screen m answers, unless it is nil or there is an error.
-func (l *Learner) settle(ctx context.Context, m *screening.Model, err error, e Event, t trial) {
-	if ctx.Err() != nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t.forgets != l.contexts.forgets.Load() {
-		m, e = nil, Event{Kind: declined, Contexts: e.Contexts, Time: e.Time, Text: "contexts that it was trained or tried on were forgotten"}
-	}
-	next := t.declined
-	if err == nil && m != nil {
-		if t.keep != "" { // before it answers: an alarm removes the file
-			if err := m.Save(t.keep); err != nil {
-				e.Text += "; not kept: " + err.Error()
-			}
-		}
-		err = l.answer(m)
-		e.Kind, next = answering, t.screened
-	}
-	if err != nil {
-		e.Kind, e.Text = failed, err.Error()
-	}
-	l.next.Store(max(next, l.screensFrom))
-	l.tell(e)
-}
-
-// try returns the screen with the budget for its answers, or nil if it misses the target on
-// contexts from the number after on, among which there are those before enough. The screen must
-// reach the target on these contexts, each counted once, and on the traffic, in which some contexts
-// come often, and which includes its training.
-func (l *Learner) try(ctx context.Context, m *screening.Model, name string, after, enough uint64, e *Event) (with *screening.Model, err error) {
-	missed1, missedK, target := l.target()
-	within := func(p1, pK, part float64) bool { return p1 >= 1-part*missed1 && pK >= 1-part*missedK }
-	ladder := m.Ladder()
-	last := ladder[len(ladder)-1]
-	if m.Config().HeldOut == 0 || !within(last.Precision1.Value, last.PrecisionK.Value, 4) {
-		e.Budget, e.Precision1, e.PrecisionK = last.Budget, last.Precision1.Value, last.PrecisionK.Value
-		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on held-out contexts", e.Precision1, l.o.Train.K, e.PrecisionK) + target
-		return nil, nil
-	}
-	first := last // that misses half of the labels that the target allows on held-out contexts
-	if i := slices.IndexFunc(ladder, func(x screening.Rung) bool { return within(x.Precision1.Value, x.PrecisionK.Value, 0.5) }); i >= 0 {
-		first = ladder[i]
-	}
-	l.mu.Lock()
-	enough = max(enough, l.screensFrom) // after an alarm
-	l.next.Store(enough)
-	l.mu.Unlock()
-	l.tell(Event{Kind: tried, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("%s is tried on %d contexts that come after: %d are there", name, enough-after, min(l.contexts.Kept(), enough)-after)})
-	if !l.await(ctx, l.next.Load) {
-		return nil, ctx.Err()
-	}
-	s := l.contexts.those(after, true)
-	for i, number := range s.Numbers {
-		if number >= after {
-			s.again[i]++
-		}
-	}
-	err = parallel.Guard(func() error { // a mapped head may be cut
-		if err := l.label(ctx, s); err != nil {
-			return err
-		}
-		for _, x := range []struct{ budget, part float64 }{{first.Budget, 0.5}, {last.Budget, 1}} {
-			c := m.Config()
-			c.Budget = x.budget
-			if with, err = screening.NewModel(c); err != nil {
-				return err
-			}
-			if err := l.measure(ctx, with, s, after, e); err != nil || within(e.Precision1, e.PrecisionK, x.part) {
-				return err
-			}
-		}
-		with, e.Text = nil, e.Text+target
-		return nil
-	})
-	return with, err
-}
-
-// measure writes to an event the precision of a screen on the contexts of a sample from the number
-// after on, each counted once, or on all contexts, each as often as it came, whichever precision is
-// lower.
-func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, after uint64, e *Event) error {
-	by, err := screening.NewSearcher(m, (*engine.Layer)(l.layer).Exact(), screening.Options{Copies: -1, Observers: []screening.Observer{lengthsOf(l.layer.Dim())}})
-	if err != nil {
-		return err
-	}
-	k := l.o.Train.K
-	top := make([]exact.Prediction, k)
-	var once, often struct{ n, hits1, hitsK float64 }
-	err = l.each(ctx, s, func(i int, h []float32) error {
-		_, err := by.TopK(top, h)
-		best := s.Labels[i*k : (i+1)*k]
-		one, some := found(top, best)
-		first, all := float64(one), float64(some)
-		if s.Numbers[i] >= after {
-			once.n, once.hits1, once.hitsK = once.n+1, once.hits1+first, once.hitsK+all
-		}
-		times := float64(s.again[i])
-		often.n, often.hits1, often.hitsK = often.n+times, often.hits1+float64(times*first), often.hitsK+float64(times*all)
-		return err
-	})
-	n, all := max(once.n, 1), max(often.n, 1)
-	e.Budget, e.Precision1, e.PrecisionK = m.Budget(), min(once.hits1/n, often.hits1/all), min(once.hitsK/n, often.hitsK/all)/float64(k)
-	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %.0f contexts that came after, of %.0f queries, with a budget of %.4g; the exact layer answered the %d that are strange to it", e.Precision1, k, e.PrecisionK, once.n, often.n, e.Budget, by.Stats().Exact)
-	return err
-}
-
-// label finds the best labels of the contexts of a sample where they are not known.
-func (l *Learner) label(ctx context.Context, s sample) error {
-	k := l.o.Train.K
-	by, best := exact.NewSearcher((*engine.Layer)(l.layer).Exact()), make([]exact.Prediction, k)
-	return l.each(ctx, s, func(i int, h []float32) error {
-		if s.Known[i] {
-			return nil
-		}
-		_, err := by.TopK(best, h)
-		for j, p := range best {
-			s.Labels[i*k+j] = p.ID
-		}
-		return err
-	})
-}
-
-// each calls f with the number of each context of a sample, until ctx is done, on its share of the
-// CPU.
-func (l *Learner) each(ctx context.Context, s sample, f func(i int, h []float32) error) error {
-	d, busy := l.layer.Dim(), l.throttle(ctx)
-	for i := range s.Known {
-		if err := f(i, widen(s.Contexts[i*d:(i+1)*d])); err != nil {
-			return err
-		}
-		if busy(); ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// train makes a screen of a sample.
-func (l *Learner) train(ctx context.Context, s sample, o train.Options) (*l2s.Index, error) {
-	n := len(s.Known)
-	if err := l.label(ctx, s); err != nil {
-		return nil, err
-	}
-	busy := l.throttle(ctx)
-	o.AnyPrecision = true // trials on later contexts decide
-	if o.Labels, o.Threads = s.Labels, 1; o.HeldOut < 0 {
-		o.HeldOut = min(4000, n/8)
-	}
-	part, last, begin := "", "", time.Now()
-	o.Progress = func(p train.Progress) {
-		if p.Message == "" && p.Stage != last && (p.Stage != stage.Assign || p.Iteration == 0) { // but between alternations
-			last = p.Stage
-			l.tell(Event{Kind: trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", last, time.Since(begin).Round(time.Second))})
-		}
-		if at := p.Stage + p.Part; at != part {
-			part = at
-			runtime.GC() // or the garbage of a part adds to the memory of the next one
-		}
-		busy()
-	}
-	m, _, err := train.Run(ctx, l.layer, l2s.Float16(s.Contexts, l.layer.Dim()), o)
-	runtime.GC()
-	return m, err
-}
-
-// throttle returns a function that sleeps when the time since its last call was more than the share
-// of the CPU.
-func (l *Learner) throttle(ctx context.Context) func() {
-	begin, idle := time.Now(), time.Duration(0)
-	return func() {
-		passed := time.Since(begin)
-		rest := time.Duration(float64(passed-idle)/l.o.CPU) - passed
-		if rest < 2*time.Millisecond {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(rest):
-		}
-		idle += time.Since(begin) - passed
-	}
-}
-
-func (l *Learner) tell(e Event) {
-	l.telling.Lock()
-	defer l.telling.Unlock()
-	if l.o.Event != nil {
-		l.o.Event(e)
 	}
 }

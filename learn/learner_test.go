@@ -284,7 +284,7 @@ func TestAScreenIsKept(t *testing.T) {
 	}
 	if e, queries := ask(t, opened, events, answering, same); e.Budget == 0 || e.Contexts != learnt.Contexts || queries < o.Least/2-1 {
 		t.Errorf("found the event %+v after %d queries, expected one of the screen that was opened, after %d", e, queries, o.Least/2)
-	} else if next := opened.next.Load(); next != uint64(learnt.Contexts) {
+	} else if next := opened.state.Load().trainAt; next != uint64(learnt.Contexts) {
 		t.Errorf("found a training after %d contexts, expected the number that the screen was learned from", next)
 	}
 	opened.Close()
@@ -532,8 +532,8 @@ func TestUnlearningDoublesTheWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, _ := ask(t, l, events, unlearnt, permuted)
-		if ended = uint64(e.Contexts); l.alarmWait != 2000<<alarm {
-			t.Errorf("alarm %d: found a wait of %d contexts next, expected %d", alarm, l.alarmWait, 2000<<alarm)
+		if ended = uint64(e.Contexts); l.state.Load().alarmWait != 2000<<alarm {
+			t.Errorf("alarm %d: found a wait of %d contexts next, expected %d", alarm, l.state.Load().alarmWait, 2000<<alarm)
 		}
 	}
 }
@@ -646,7 +646,7 @@ func TestForgottenContexts(t *testing.T) {
 		if _, err := l.TopK(top, testData().Context(i)); err != nil {
 			t.Fatal(err)
 		}
-		if l.Kept() >= l.next.Load() {
+		if l.Kept() >= l.state.Load().trainAt {
 			l.Forget()
 			time.Sleep(20 * time.Millisecond)
 		}

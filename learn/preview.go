@@ -15,12 +15,6 @@ import (
 	"github.com/learning-to-screen/l2s/preview"
 )
 
-// livePreview is a preview that answers before there is a screen, and after an alarm.
-type livePreview struct {
-	made    uint64 // the number of contexts that were there
-	checked uint64 // the number of contexts up to the last check
-}
-
 const (
 	// A preview is made from an eighth of the contexts of a training, and again each time the
 	// number of contexts has grown renewedBy times.
@@ -60,31 +54,32 @@ func (l *Learner) searchPreviewed(dst []l2s.Prediction, h []float32, req l2s.Req
 // updatePreview makes a preview, or checks the one that answers. It reports false if a training is due
 // instead.
 func (l *Learner) updatePreview(ctx context.Context) bool {
-	kept := l.contexts.Kept()
-	if kept < l.nextPreview.Load() {
+	kept, now := l.contexts.Kept(), l.state.Load()
+	if kept < now.previewAt {
 		return false
 	}
-	next := kept + l.previewStep()
-	switch p := l.live.Load(); {
-	case l.Screened() || p != nil && time.Now().Before(l.nextCheck):
+	next, checkFrom := kept+l.previewStep(), now.checkFrom
+	switch p := now.preview; {
+	case now.screened || p != nil && time.Now().Before(checkFrom):
 	case p == nil || kept >= renewedBy*p.made:
 		if !l.makePreview(ctx) {
 			next = renewedBy * kept
 		}
 	default:
 		begin := time.Now()
-		l.check(ctx, p)
-		l.nextCheck = begin.Add(time.Duration(float64(time.Since(begin)) * l.o.CPU / l.o.Audit))
+		l.check(ctx)
+		checkFrom = begin.Add(time.Duration(float64(time.Since(begin)) * l.o.CPU / l.o.Audit))
 	}
-	l.nextPreview.Store(next)
-	return kept < l.next.Load()
+	due := false
+	l.step(func(s *state) { s.previewAt, s.checkFrom, due = next, checkFrom, kept >= s.trainAt })
+	return !due
 }
 
 // makePreview makes a preview from the present contexts, and lets it answer. It reports false if no
 // preview of these contexts is precise enough.
 func (l *Learner) makePreview(ctx context.Context) bool {
 	forgets := l.contexts.forgets.Load()
-	s := l.contexts.since(l.previewsFrom)
+	s := l.contexts.since(l.state.Load().previewsFrom)
 	n := len(s.Known)
 	if n < leastPreviewed { // forgotten
 		return true
@@ -116,36 +111,38 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	case err != nil:
 		e.Text = err.Error()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	forgotten := forgets != l.contexts.forgets.Load()
-	if err == nil && forgotten {
-		e.Kind, e.Text = declined, "contexts that it was made from were forgotten"
-	}
-	if err != nil || forgotten {
-		l.tell(e)
-		return forgotten
-	}
-	if _, err := l.previews.Swap(l.layer, m); err != nil {
-		e.Kind, e.Text = failed, err.Error()
-		l.tell(e)
-		return false
-	}
-	p := (*engine.Index)(m).Preview().Parts()
-	r := p.Rungs[p.Normal]
-	e.Kind, e.Budget, e.Precision1, e.PrecisionK = previewed, r.Kept, r.Precision1.Value, r.PrecisionK.Value
-	e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from, and finds %.4f of %d own states; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, p.HeldOut, r.Own.Value, p.Own, 100*r.Looked)
-	kept := l.contexts.Kept()
-	l.live.Store(&livePreview{made: kept, checked: kept})
-	l.tell(e)
-	return true
+	again := true
+	l.step(func(s *state) {
+		defer func() { s.tell(e) }()
+		forgotten := forgets != l.contexts.forgets.Load()
+		if err == nil && forgotten {
+			e.Kind, e.Text = declined, "contexts that it was made from were forgotten"
+		}
+		if err != nil || forgotten {
+			again = forgotten
+			return
+		}
+		if _, err := l.previews.Swap(l.layer, m); err != nil {
+			e.Kind, e.Text = failed, err.Error()
+			again = false
+			return
+		}
+		p := (*engine.Index)(m).Preview().Parts()
+		r := p.Rungs[p.Normal]
+		e.Kind, e.Budget, e.Precision1, e.PrecisionK = previewed, r.Kept, r.Precision1.Value, r.PrecisionK.Value
+		e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from, and finds %.4f of %d own states; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, p.HeldOut, r.Own.Value, p.Own, 100*r.Looked)
+		kept := l.contexts.Kept()
+		s.preview = &livePreview{made: kept, checked: kept}
+	})
+	return again
 }
 
 // check asks the preview about contexts that came since the last check, and gives it up if it
 // misses more than four times the labels that it may miss, plus four.
-func (l *Learner) check(ctx context.Context, p *livePreview) {
+func (l *Learner) check(ctx context.Context) {
+	p := l.state.Load().preview
 	s := l.contexts.since(p.checked)
-	p.checked = l.contexts.Kept()
+	l.step(func(s *state) { s.preview = &livePreview{made: p.made, checked: l.contexts.Kept()} })
 	d, k, n := l.layer.Dim(), l.o.Train.K, min(len(s.Known), mostChecked)
 	if n == 0 {
 		return
@@ -181,14 +178,14 @@ func (l *Learner) check(ctx context.Context, p *livePreview) {
 	switch {
 	case err != nil:
 		e.Kind, e.Text = failed, err.Error()
-	case float64(missed1) <= 4*may1*float64(n)+4 && float64(missedK) <= 4*mayK*float64(n*k)+4*float64(k):
-		return
-	default:
+		l.tell(e)
+	case float64(missed1) > 4*may1*float64(n)+4 || float64(missedK) > 4*mayK*float64(n*k)+4*float64(k):
 		e.Text = fmt.Sprintf("the preview missed too much: found P@1 %.4f and P@%d %.4f on %d contexts that came after it", e.Precision1, k, e.PrecisionK, n)
-		l.previewsFrom = p.made // one from the later contexts
-		l.live.Store(nil)
+		l.step(func(s *state) {
+			s.preview, s.previewsFrom = nil, p.made // the next one is made from later contexts
+			s.tell(e)
+		})
 	}
-	l.tell(e)
 }
 
 // found returns 1 if the first of the best labels is the first that was found, 0 otherwise, and the

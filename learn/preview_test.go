@@ -95,8 +95,7 @@ func TestAPreviewLeavesOutWhatIsNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answerBy(t, l, made)
-	l.live.Store(&livePreview{})
+	answerBy(t, l, made, livePreview{})
 	exact := exactly(t, layer)
 	top, want := make([]l2s.Prediction, 5), make([]l2s.Prediction, 5)
 	var usual int
@@ -162,16 +161,14 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	answerBy(t, l, poor)
-	p := &livePreview{made: 600}
-	l.live.Store(p)
-	l.check(context.Background(), p)
+	answerBy(t, l, poor, livePreview{made: 600})
+	l.check(context.Background())
 	var e Event
 	if len(events) > 0 {
 		e = <-events
 	}
-	if e.Kind != unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || l.live.Load() != nil || l.previewsFrom != 600 {
-		t.Errorf("found the event %+v, a preview: %v, and contexts from %d on, expected one that is given up", e, l.live.Load() != nil, l.previewsFrom)
+	if s := l.state.Load(); e.Kind != unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || s.preview != nil || s.previewsFrom != 600 {
+		t.Errorf("found the event %+v, a preview: %v, and contexts from %d on, expected one that is given up", e, s.preview != nil, s.previewsFrom)
 	}
 	if a, err := l.Search(top, states[:testDim], l2s.Request{}); err != nil || !a.Exact {
 		t.Errorf("found an exact answer: %v (%v), expected the exact layer's", a.Exact, err)
@@ -182,12 +179,11 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answerBy(t, l, good)
-	p = &livePreview{}
-	l.live.Store(p)
-	l.check(context.Background(), p)
-	if l.live.Load() != p || len(events) > 0 {
-		t.Errorf("found a precise preview given up, or events: %d", len(events))
+	answerBy(t, l, good, livePreview{})
+	l.check(context.Background())
+	p := l.state.Load().preview
+	if p == nil || len(events) > 0 {
+		t.Fatalf("found a precise preview given up, or events: %d", len(events))
 	}
 	if p.checked != l.Kept() {
 		t.Errorf("found contexts up to %d checked, expected %d", p.checked, l.Kept())
@@ -214,7 +210,7 @@ func TestTheFirstPreview(t *testing.T) {
 	top := make([]l2s.Prediction, 5)
 	next := 0
 	for _, want := range [][]string{{began, declined}, {began, previewed}} {
-		for kinds = nil; l.Kept() < l.nextPreview.Load(); next++ {
+		for kinds = nil; l.Kept() < l.state.Load().previewAt; next++ {
 			if next == data.Len() {
 				t.Fatalf("found %d contexts, expected them to be enough for a preview", l.Kept())
 			}
@@ -224,8 +220,8 @@ func TestTheFirstPreview(t *testing.T) {
 		}
 		kept := l.Kept()
 		l.updatePreview(context.Background())
-		if !slices.Equal(kinds, want) || (l.live.Load() != nil) != (want[1] == previewed) || l.nextPreview.Load() != kept+l.previewStep() {
-			t.Errorf("found the events %v, a preview: %v, and the next at %d, expected %v, and at %d", kinds, l.live.Load() != nil, l.nextPreview.Load(), want, kept+l.previewStep())
+		if s := l.state.Load(); !slices.Equal(kinds, want) || (s.preview != nil) != (want[1] == previewed) || s.previewAt != kept+l.previewStep() {
+			t.Errorf("found the events %v, a preview: %v, and the next at %d, expected %v, and at %d", kinds, s.preview != nil, s.previewAt, want, kept+l.previewStep())
 		}
 		forget = false
 	}
@@ -247,10 +243,11 @@ func TestWhenThereIsNoPreview(t *testing.T) {
 	}
 }
 
-// answerBy lets a preview answer once it is live.
-func answerBy(t *testing.T, l *Learner, x *l2s.Index) {
+// answerBy lets a preview answer.
+func answerBy(t *testing.T, l *Learner, x *l2s.Index, p livePreview) {
 	t.Helper()
 	if _, err := l.previews.Swap(l.layer, x); err != nil {
 		t.Fatal(err)
 	}
+	l.step(func(s *state) { s.preview = &p })
 }

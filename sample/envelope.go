@@ -67,22 +67,22 @@ func (s *Sampler) enclose(temperature float64) (bool, error) {
 	}
 	e := &s.envelope
 	var err error
-	if e.lower, e.upper, err = s.layer.Bounds(s.query, exact.Labels{}); e.lower == nil || err != nil {
+	if e.lower, e.upper, err = s.finder.layer.Bounds(s.finder.query, exact.Labels{}); e.lower == nil || err != nil {
 		return false, err
 	}
-	e.logits = grow.Slice(e.logits, len(s.changed))
-	if err := s.layer.Logits(e.logits, s.query, exact.Only(s.changed)); err != nil {
+	e.logits = grow.Slice(e.logits, len(s.edits.changed))
+	if err := s.finder.logits(e.logits, exact.Only(s.edits.changed)); err != nil {
 		return false, err
 	}
-	for i, id := range s.changed {
-		x := s.edit(id, e.logits[i])
+	for i, id := range s.edits.changed {
+		x := s.edits.logit(id, e.logits[i])
 		if !(math.Abs(x) < math.MaxFloat32/4) {
 			return false, nil
 		}
 		e.pin(id, x)
 	}
 	none := float32(math.Inf(-1))
-	for id := range s.refused {
+	for id := range s.edits.refused {
 		e.lower[id], e.upper[id] = none, none
 	}
 	return true, nil
@@ -163,10 +163,10 @@ func (e *envelope) tighten(b int, id uint32, x float64) {
 func (s *Sampler) logit(id uint32) (float64, error) {
 	e := &s.envelope
 	e.one[0] = id
-	if err := s.layer.Logits(e.oneLogit[:], s.query, exact.Only(e.one[:])); err != nil {
+	if err := s.finder.logits(e.oneLogit[:], exact.Only(e.one[:])); err != nil {
 		return 0, err
 	}
-	return s.edit(id, e.oneLogit[0]), nil
+	return s.edits.logit(id, e.oneLogit[0]), nil
 }
 
 // propose draws a label with a probability in proportion to e^(x/T), by the envelope that was
@@ -245,7 +245,7 @@ func (s *Sampler) pinAll(ids []uint32) error {
 	e := &s.envelope
 	e.open = slices.DeleteFunc(append(e.open[:0], ids...), e.isPinned) // as labels are that edits change
 	e.logits = grow.Slice(e.logits, len(e.open))
-	if err := s.layer.Logits(e.logits, s.query, exact.Only(e.open)); err != nil {
+	if err := s.finder.logits(e.logits, exact.Only(e.open)); err != nil {
 		return err
 	}
 	for i, id := range e.open {
@@ -254,12 +254,12 @@ func (s *Sampler) pinAll(ids []uint32) error {
 	return nil
 }
 
-// drawEnclosed draws from all labels. It reports false if all logits must be computed; then a label
-// in s.proposed is the drawn one if less of its probability is certain than s.chance allows.
-func (s *Sampler) drawEnclosed() (Token, bool, error) {
-	temperature := s.temperature
+// drawEnclosed draws from all labels. It is undecided if all logits must be computed; a label
+// that it proposes is drawn if less of its probability is certain than the chance allows.
+func (s *Sampler) drawEnclosed() (outcome, error) {
+	temperature := s.plan.temperature
 	if ok, err := s.enclose(temperature); !ok || err != nil {
-		return Token{}, false, err
+		return outcome{}, err
 	}
 	e := &s.envelope
 	e.proposed, e.temperature = e.upper, temperature
@@ -273,7 +273,7 @@ func (s *Sampler) drawEnclosed() (Token, bool, error) {
 			part, fewer, all, err = s.leftOf(fewLabels)
 		}
 		if err != nil || !(part > 0) {
-			return Token{}, false, err
+			return outcome{}, err
 		}
 		down := temperature * kernels.Log(part)
 		e.lowered = append(e.lowered[:0], e.upper...)
@@ -283,32 +283,38 @@ func (s *Sampler) drawEnclosed() (Token, bool, error) {
 		}
 	}
 	if !e.weigh(temperature) {
-		return Token{}, false, nil
+		return outcome{}, nil
 	}
 	for range maxRedraws {
 		id, x, ok, err := s.propose(part)
 		if !ok || err != nil {
-			return Token{}, false, err
+			return outcome{}, err
 		}
 		if len(ids) == 0 {
 			all, err := s.logSum(temperature, fewLabels)
-			return Token{ID: id, LogProb: min(x/temperature-all.about, 0)}, all.high-all.low <= maxOpen, err
+			if all.high-all.low > maxOpen || err != nil {
+				return outcome{}, err
+			}
+			return enclosed(id, x/temperature-all.about), nil
 		}
-		s.chance = s.random.Float64() * part
-		if s.list.share(id) > 0 && s.chance >= fewer {
+		chance := s.random.Float64() * part
+		if s.list.share(id) > 0 && chance >= fewer {
 			var most, least float64
 			if most, least, all, err = s.leftOf(s.labels / manyLabels); err != nil {
-				return Token{}, false, err
-			} else if most > 0 && s.chance >= most {
+				return outcome{}, err
+			} else if most > 0 && chance >= most {
 				continue
-			} else if !(s.chance < least) {
-				s.proposed = append(s.proposed, exact.Prediction{ID: id, Logit: x})
-				return Token{}, false, nil
+			} else if !(chance < least) {
+				return outcome{Token: Token{ID: id}, how: proposed, chance: chance}, nil
 			}
 		}
-		return Token{ID: id, LogProb: min(x/temperature-all.about, 0)}, true, nil
+		return enclosed(id, x/temperature-all.about), nil
 	}
-	return Token{}, false, nil
+	return outcome{}, nil
+}
+
+func enclosed(id uint32, logProb float64) outcome {
+	return outcome{Token: Token{ID: id, LogProb: min(logProb, 0)}, how: drawn}
 }
 
 // leftOf returns the rest of the probability of labels with a certain share, as an upper and a

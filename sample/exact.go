@@ -18,42 +18,53 @@ const (
 	nucleusSteps   = 16 // buckets to a factor of e of the probability
 )
 
+// buckets are memory to find the end of a nucleus.
+type buckets struct {
+	of      []uint16 // the bucket of each label
+	weights *[nucleusBuckets]float64
+}
+
 // drawExact draws from the distribution of the layer.
-func (s *Sampler) drawExact(u float64) (Token, error) {
-	s.proposed = s.proposed[:0]
-	if !s.narrow {
-		t, ok, err := Token{}, false, error(nil)
-		if s.cut && s.first == TopP {
-			t, ok, err = s.drawNucleus(u)
-		} else if !s.cut && !s.o.ExactLogProb {
-			t, ok, err = s.drawEnclosed()
-		}
-		if ok || err != nil {
-			return t, err
-		}
-		if len(s.proposed) > 0 {
-			u = s.random.Float64() // which the label has nothing to do with
-		}
-		if err := s.lookAtAll(); err != nil {
-			return Token{}, err
-		}
-		if !s.cut || s.onlyTopP() {
-			return s.drawAll(s.at, s.cut, u)
-		}
-		k, _, err := s.truncate()
-		if err != nil {
-			return Token{}, err
-		}
-		return s.drawHead(k.n, u), nil
+func (s *Sampler) drawExact(u float64) (outcome, error) {
+	if s.plan.narrow {
+		return s.drawBest(u)
 	}
+	var x outcome
+	var err error
+	if s.plan.cut && s.plan.first == TopP {
+		x, err = s.drawNucleus(u)
+	} else if !s.plan.cut && !s.o.ExactLogProb {
+		x, err = s.drawEnclosed()
+	}
+	if x.how == drawn || err != nil {
+		return x, err
+	}
+	if x.how == proposed {
+		u = s.random.Float64() // which the label has nothing to do with
+	}
+	if err := s.lookAtAll(); err != nil {
+		return x, err
+	}
+	if !s.plan.cut || s.plan.onlyTopP() {
+		return s.drawAll(s.plan.at, s.plan.cut, u, x)
+	}
+	k, _, err := s.truncate()
+	if err != nil {
+		return x, err
+	}
+	return s.drawHead(k.n, u), nil
+}
+
+// drawBest draws from the best labels of the layer, which are all that a narrow truncation keeps.
+func (s *Sampler) drawBest(u float64) (outcome, error) {
 	// Within a distance there are mostly fewer labels than this.
-	k := cmp.Or(s.fewest, manyWithin)
+	k := cmp.Or(s.plan.fewest, manyWithin)
 	for ; ; k *= 4 {
 		if err := s.lookAtBest(min(k, s.labels)); err != nil {
-			return Token{}, err
+			return outcome{}, err
 		}
 		if k, ok, err := s.truncate(); err != nil {
-			return Token{}, err
+			return outcome{}, err
 		} else if ok {
 			return s.drawHead(k.n, u), nil
 		}
@@ -63,32 +74,33 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 // lookAtAll makes all labels the pool.
 func (s *Sampler) lookAtAll() error {
 	s.stats.Passes++
-	s.all = grow.Slice(s.all, s.labels)
-	if err := s.layer.Logits(s.all, s.query, exact.Labels{}); err != nil {
+	s.pool.logits = grow.Slice(s.pool.logits, s.labels)
+	all := s.pool.logits
+	if err := s.finder.logits(all, exact.Labels{}); err != nil {
 		return err
 	}
-	for _, id := range s.changed {
-		s.all[id] = s.edit(id, s.all[id])
+	for _, id := range s.edits.changed {
+		all[id] = s.edits.logit(id, all[id])
 	}
-	for id := range s.refused {
-		s.all[id] = math.Inf(-1)
+	for id := range s.edits.refused {
+		all[id] = math.Inf(-1)
 	}
-	s.pool = pool{logits: s.all, whole: true}
+	s.pool.filled(extent{dense: true, whole: true})
 	return nil
 }
 
 // drawAll draws from all labels, which are the pool, or from the labels that top-p keeps at a
-// temperature.
-func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, error) {
+// temperature. A proposal may have the label.
+func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64, by outcome) (outcome, error) {
 	x := s.pool.logits
 	largest := slices.Max(x)
 	if math.IsInf(largest, -1) {
-		return Token{}, errNone
+		return outcome{}, errNone
 	}
 	logSum := s.weigh(x, largest, temperature)
 	if nucleus {
 		last := s.lastOfNucleus(x, largest, temperature)
-		if t := s.temperature; t != temperature {
+		if t := s.plan.temperature; t != temperature {
 			temperature = t
 			logSum = s.weigh(x, largest, temperature)
 		}
@@ -103,36 +115,35 @@ func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, 
 		}
 		logSum += kernels.Log(kept)
 	}
-	var id uint32
-	if len(s.proposed) > 0 && s.takes(s.proposed[0].ID, s.terms[s.proposed[0].ID]) {
-		id = s.proposed[0].ID
-	} else {
+	id := by.ID
+	if by.how != proposed || !s.list.takes(id, s.terms[id], by.chance) {
 		id = uint32(s.pick(u, func(i int) uint32 { return uint32(i) }))
 	}
-	return Token{ID: id, LogProb: min((x[id]-largest)/temperature-logSum, 0)}, nil
+	return outcome{Token: Token{ID: id, LogProb: min((x[id]-largest)/temperature-logSum, 0)}, how: drawn}, nil
 }
 
 // lastOfNucleus returns the last of the fewest first labels that have the share TopP, whose
 // probabilities at a temperature are s.terms.
 func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) exact.Prediction {
-	s.places = grow.Slice(s.places, len(x))
-	if s.buckets == nil {
-		s.buckets = new([nucleusBuckets]float64)
+	of, weights := grow.Slice(s.buckets.of, len(x)), s.buckets.weights
+	if weights == nil {
+		weights = new([nucleusBuckets]float64)
 	}
-	clear(s.buckets[:])
+	s.buckets = buckets{of, weights}
+	clear(weights[:])
 	scale := min(nucleusSteps/temperature, math.MaxFloat64)
 	for i, v := range x {
 		b := uint16(min((largest-v)*scale, nucleusBuckets-1))
-		s.places[i] = b
-		s.buckets[b%nucleusBuckets] += s.terms[i]
+		of[i] = b
+		weights[b%nucleusBuckets] += s.terms[i]
 	}
 	end, sum := 0, 0.0
-	for end < nucleusBuckets-1 && sum+s.buckets[end] < s.o.TopP {
-		sum += s.buckets[end]
+	for end < nucleusBuckets-1 && sum+weights[end] < s.o.TopP {
+		sum += weights[end]
 		end++
 	}
 	s.head = s.head[:0]
-	for i, b := range s.places {
+	for i, b := range of {
 		if int(b) == end {
 			s.head = append(s.head, exact.Prediction{ID: uint32(i), Logit: x[i]})
 		}
@@ -158,45 +169,34 @@ const manyWithin = 256
 func (s *Sampler) lookAtBest(k int) error {
 	// Labels of the history may take places of others: their logits are others in the
 	// search.
-	history := s.changed[:s.past]
+	history := s.edits.history()
 	k = min(k+len(history), s.labels)
 	s.terms = grow.Slice(s.terms, len(history))
-	if err := s.layer.Logits(s.terms, s.query, exact.Only(history)); err != nil {
+	if err := s.finder.logits(s.terms, exact.Only(history)); err != nil {
 		return err
 	}
-	s.found = grow.Slice(s.found, k)
-	s.request.Within = s.within(history, s.terms)
-	if s.exactly {
-		s.asked[0] = s.query
-		if err := s.layer.Find(s.found, s.one[:], s.asked[:], &s.request); err != nil {
-			return err
-		}
-	} else {
-		var err error
-		s.request.Budget = s.o.Budget
-		if s.one[0], err = s.preview.Search(s.found, s.context, s.request); err != nil {
-			return err
-		}
-		s.exactly = s.one[0].Source == exact.FromLayer
+	s.edits.request.Within = s.within(history, s.terms)
+	found, err := s.finder.best(k, &s.edits.request)
+	if err != nil {
+		return err
 	}
-	n := s.one[0].Count
-	whole := n < k || k == s.labels
-	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
-	for _, p := range s.found[:n] {
-		if s.marks[p.ID]&times == 0 {
-			s.poolIDs, s.poolX = append(s.poolIDs, p.ID), append(s.poolX, p.Logit)
+	whole := len(found) < k || k == s.labels
+	s.pool.empty()
+	for _, p := range found {
+		if s.edits.marks[p.ID]&times == 0 {
+			s.pool.add(p.ID, p.Logit)
 		}
 	}
 	for i, id := range history {
-		if !exact.Permits(&s.request, id) {
+		if !s.edits.permits(id) {
 			continue
 		}
-		x := s.edit(id, s.terms[i])
-		if whole || ranking.Compare(exact.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
-			s.poolIDs, s.poolX = append(s.poolIDs, id), append(s.poolX, x)
+		x := s.edits.logit(id, s.terms[i])
+		if whole || ranking.Compare(exact.Prediction{ID: id, Logit: x}, found[len(found)-1]) <= 0 {
+			s.pool.add(id, x)
 		}
 	}
-	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: whole}
+	s.pool.filled(extent{whole: whole})
 	return nil
 }
 
@@ -204,16 +204,16 @@ func (s *Sampler) lookAtBest(k int) error {
 // there is no bound. A label of the history may be the best of the search and not of the draw: the
 // largest logit of the draw is at least the largest of the history.
 func (s *Sampler) within(history []uint32, logits []float64) float64 {
-	if s.distance == 0 {
+	if s.plan.distance == 0 {
 		return 0
 	}
 	before, after := math.Inf(-1), math.Inf(-1)
 	for i, id := range history {
-		if exact.Permits(&s.request, id) {
-			before, after = max(before, logits[i]+exact.Added(&s.request, id)), max(after, s.edit(id, logits[i]))
+		if s.edits.permits(id) {
+			before, after = max(before, logits[i]+exact.Added(&s.edits.request, id)), max(after, s.edits.logit(id, logits[i]))
 		}
 	}
-	distance := s.distance
+	distance := s.plan.distance
 	if before > after {
 		distance += before - after
 	}

@@ -25,6 +25,9 @@ const maxBanned = 256
 
 // list is the knowledge of a draw over a screen.
 type list struct {
+	screened *screening.Searcher // nil over a layer or a preview
+	budgets  []float64           // to look at one after the other
+
 	outsideSums  [2]outsideAt
 	outsideCount int       // of outsideSums
 	beyond       []float64 // logits without edits of labels of the pool that the tail counts
@@ -73,7 +76,7 @@ func (s *Sampler) rest(temperature float64) tail.Interval {
 			return r.log
 		}
 	}
-	x := l.outside.At(temperature, s.confidence)
+	x := l.outside.At(temperature, s.plan.confidence)
 	if len(l.beyond) > 0 || len(l.lower) > 0 {
 		b := logSumOf(l.lower, l.lower, temperature)
 		if len(l.beyond) > 0 {
@@ -83,7 +86,7 @@ func (s *Sampler) rest(temperature float64) tail.Interval {
 			}
 			b = kernels.LogSumExp(s.terms) // such a chain has no lower ends
 		}
-		if x.High = kernels.LogSubExp(x.High, b); !s.narrow {
+		if x.High = kernels.LogSubExp(x.High, b); !s.plan.narrow {
 			x.Log, x.Low = kernels.LogSubExp(x.Log, b), kernels.LogSubExp(x.Low, b)
 		}
 	}
@@ -103,42 +106,42 @@ func (s *Sampler) outside(temperature float64, n int) tail.Interval {
 	return tail.Interval{Log: x.Log - unit, Low: x.Low - unit, High: x.High - unit}
 }
 
-// drawListed draws by the screen. It reports false if the exact layer is to answer; the sure part
-// then is in s.list.
-func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
-	if s.request.Allowed != nil {
-		return Token{}, false, nil
+// drawListed draws by the screen. If it is undecided the exact layer is to answer; the sure part then
+// is in s.list.
+func (s *Sampler) drawListed(h []float32, u float64) (outcome, error) {
+	if s.edits.request.Allowed != nil {
+		return outcome{}, nil
 	}
-	if b := s.request.Banned; b != nil && !s.narrow {
+	if b := s.edits.request.Banned; b != nil && !s.plan.narrow {
 		if b.Count() > maxBanned {
-			return Token{}, false, nil
+			return outcome{}, nil
 		}
 		for id := range b.All() {
-			s.mark(id, noted)
+			s.edits.mark(id, noted)
 		}
 	}
-	for i, budget := range s.budgets {
+	for i, budget := range s.list.budgets {
 		if i > 0 {
 			s.stats.More++
 		}
-		head, ok, err := logsum.HeadOf(s.screened, h, budget, &s.list.outside)
+		head, ok, err := logsum.HeadOf(s.list.screened, h, budget, &s.list.outside)
 		if err != nil || !ok {
-			return Token{}, false, err
+			return outcome{}, err
 		}
 		if err := s.gather(&head); err != nil {
-			return Token{}, false, err
+			return outcome{}, err
 		}
 		k, ok, err := s.truncate()
 		if err != nil {
-			return Token{}, false, err
+			return outcome{}, err
 		}
 		if ok {
-			if t, ok := s.drawKept(k, u, i+1 < len(s.budgets)); ok {
-				return t, true, nil
+			if x := s.drawKept(k, u, i+1 < len(s.list.budgets)); x.how == drawn {
+				return x, nil
 			}
 		}
 	}
-	return Token{}, false, nil
+	return outcome{}, nil
 }
 
 // gather makes candidates the pool: those that the first truncation may keep if it is narrow, and
@@ -146,52 +149,53 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 func (s *Sampler) gather(head *logsum.Head) error {
 	l := &s.list
 	l.view, l.outsideCount, l.beyond, l.lower = head.View, 0, l.beyond[:0], nil
-	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
+	p := &s.pool
+	p.empty()
 	every := true
-	if s.narrow { // other labels, whose logits the edits do not raise, stay after the candidates
+	if s.plan.narrow { // other labels, whose logits the edits do not raise, stay after the candidates
 		l.lower = head.Lower[head.Known:]
 		var err error
 		if every, err = s.best(head); err != nil {
 			return err
 		}
 	} else {
-		s.poolIDs = append(s.poolIDs, head.IDs...)
+		p.ids = append(p.ids, head.IDs...)
 		for _, id := range head.IDs {
-			if s.marks[id] != 0 {
-				s.marks[id] |= listed // and is also listed in a longer list
+			if s.edits.marks[id] != 0 {
+				s.edits.marks[id] |= listed // and is also listed in a longer list
 			}
 		}
-		for _, id := range s.changed {
-			if s.marks[id]&listed == 0 {
-				s.poolIDs = append(s.poolIDs, id)
+		for _, id := range s.edits.changed {
+			if s.edits.marks[id]&listed == 0 {
+				p.ids = append(p.ids, id)
 			}
 		}
-		s.poolX = grow.Slice(s.poolX, len(s.poolIDs))
-		if err := s.list.view.Logits(s.poolX, s.poolIDs); err != nil {
+		p.logits = grow.Slice(p.logits, len(p.ids))
+		if err := s.list.view.Logits(p.logits, p.ids); err != nil {
 			return err
 		}
-		l.beyond = append(l.beyond, s.poolX[head.Known:]...)
+		l.beyond = append(l.beyond, p.logits[head.Known:]...)
 		n := 0
-		for i, id := range s.poolIDs {
-			if exact.Permits(&s.request, id) {
-				s.poolIDs[n], s.poolX[n] = id, s.edit(id, s.poolX[i])
+		for i, id := range p.ids {
+			if s.edits.permits(id) {
+				p.ids[n], p.logits[n] = id, s.edits.logit(id, p.logits[i])
 				n++
 			}
 		}
-		s.poolIDs, s.poolX = s.poolIDs[:n], s.poolX[:n]
+		p.ids, p.logits = p.ids[:n], p.logits[:n]
 	}
 	open := len(head.IDs) < s.labels
-	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: !open, open: open, every: every}
+	p.filled(extent{whole: !open, open: open, every: every})
 	return nil
 }
 
 // look computes the edited logits of the labels of the pool from the place first on.
 func (s *Sampler) look(first int) error {
-	s.poolX = slices.Grow(s.poolX[:first], len(s.poolIDs)-first)[:len(s.poolIDs)]
-	ids, x := s.poolIDs[first:], s.poolX[first:]
+	s.pool.logits = slices.Grow(s.pool.logits[:first], len(s.pool.ids)-first)[:len(s.pool.ids)]
+	ids, x := s.pool.ids[first:], s.pool.logits[first:]
 	err := s.list.view.Logits(x, ids)
 	for i, id := range ids {
-		x[i] = s.edit(id, x[i])
+		x[i] = s.edits.logit(id, x[i])
 	}
 	return err
 }
@@ -213,26 +217,26 @@ func (s *Sampler) best(head *logsum.Head) (every bool, err error) {
 	}
 	every = true
 	for i := len(head.IDs) - 1; every && i >= 0; i-- { // the last one mostly decides
-		every = head.Upper[i] >= threshold || !exact.Permits(&s.request, head.IDs[i])
+		every = head.Upper[i] >= threshold || !s.edits.permits(head.IDs[i])
 	}
-	if none := float32(math.Inf(-1)); s.fewest > 0 && bound > none {
+	if none := float32(math.Inf(-1)); s.plan.fewest > 0 && bound > none {
 		for _, at := range l.rows[:kernels.SelectAtLeast(l.rows, l.low, bound)] {
-			s.poolIDs = append(s.poolIDs, l.narrowIDs[at])
+			s.pool.ids = append(s.pool.ids, l.narrowIDs[at])
 			l.upper[at] = none
 		}
 		if err := s.look(0); err != nil {
 			return false, err
 		}
-		bound = max(bound, below(slices.Min(s.poolX)))
+		bound = max(bound, below(slices.Min(s.pool.logits)))
 	}
-	first := len(s.poolIDs)
+	first := len(s.pool.ids)
 	for _, at := range l.rows[:kernels.SelectAtLeast(l.rows, l.upper, bound)] {
-		s.poolIDs = append(s.poolIDs, l.narrowIDs[at])
+		s.pool.ids = append(s.pool.ids, l.narrowIDs[at])
 	}
-	every = every && len(s.poolIDs) == len(l.narrowIDs)
-	for _, id := range s.raised {
-		if exact.Permits(&s.request, id) {
-			s.poolIDs = append(s.poolIDs, id)
+	every = every && len(s.pool.ids) == len(l.narrowIDs)
+	for _, id := range s.edits.raised {
+		if s.edits.permits(id) {
+			s.pool.ids = append(s.pool.ids, id)
 		}
 	}
 	return every, s.look(first)
@@ -248,14 +252,14 @@ func (s *Sampler) narrowed(head *logsum.Head, threshold float32) (bound float32)
 	n := 0
 	for _, row := range rows {
 		id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
-		if !exact.Permits(&s.request, id) {
+		if !s.edits.permits(id) {
 			continue
 		}
-		if mark := s.marks[id]; mark != 0 {
+		if mark := s.edits.marks[id]; mark != 0 {
 			if mark&mayGrow != 0 {
 				continue
 			}
-			lower, upper = below(s.edit(id, float64(lower))), above(s.edit(id, float64(upper)))
+			lower, upper = below(s.edits.logit(id, float64(lower))), above(s.edits.logit(id, float64(upper)))
 		}
 		ids[n], lowers[n], uppers[n] = id, lower, upper
 		n++
@@ -268,10 +272,10 @@ func (s *Sampler) narrowed(head *logsum.Head, threshold float32) (bound float32)
 // threshold is a number that the upper end of a candidate reaches if a narrow truncation may keep
 // it, by the lower ends of all.
 func (s *Sampler) threshold(lower []float32) float32 {
-	if s.fewest == 0 {
+	if s.plan.fewest == 0 {
 		return s.bound(lower)
 	}
-	if bound, ok := kernels.KthBound(lower, s.fewest); ok {
+	if bound, ok := kernels.KthBound(lower, s.plan.fewest); ok {
 		return bound
 	}
 	return float32(math.Inf(-1))
@@ -279,16 +283,16 @@ func (s *Sampler) threshold(lower []float32) float32 {
 
 // bound is the largest such number. It puts the lower ends in another order.
 func (s *Sampler) bound(lower []float32) float32 {
-	if s.fewest > len(lower) {
+	if s.plan.fewest > len(lower) {
 		return float32(math.Inf(-1))
-	} else if s.fewest > 0 {
-		return kernels.KthLargest(lower, s.fewest)
+	} else if s.plan.fewest > 0 {
+		return kernels.KthLargest(lower, s.plan.fewest)
 	}
 	largest := float32(math.Inf(-1))
 	for _, x := range lower {
 		largest = max(largest, x)
 	}
-	return below(float64(largest) + float64(s.at*(kernels.Log(s.o.MinP)-0x1p-20)))
+	return below(float64(largest) + float64(s.plan.at*(kernels.Log(s.o.MinP)-0x1p-20)))
 }
 
 // poorBound is the bound above which a draw that could use its list looks at a longer one, or at
@@ -296,94 +300,121 @@ func (s *Sampler) bound(lower []float32) float32 {
 const poorBound = 0.2
 
 // drawKept draws from the kept part of the head if that is as near to the layer's distribution as
-// the options require, or from the certain part. It reports false if neither is possible, or if
-// there is a longer list and the bound is poor.
-func (s *Sampler) drawKept(k truncated, u float64, more bool) (Token, bool) {
-	allowed := s.allowed
+// the options require, or from the certain part. It is undecided if neither is possible, or if there
+// is a longer list and the bound is poor; the certain part then is in s.list.
+func (s *Sampler) drawKept(k truncated, u float64, more bool) outcome {
+	allowed := s.plan.allowed
 	if allowed == 1 && (more || k.lacks && s.o.MaxVariation == ByChain) {
 		allowed = poorBound
 	}
-	temperature := s.temperature
+	temperature := s.plan.temperature
 	if temperature == 0 {
-		variation := float64(1 - k.least)
-		s.lastKept = 1
-		return Token{ID: s.head[0].ID, Variation: variation}, variation <= allowed
-	}
-	others, high := tail.Interval{Log: math.Inf(-1)}, 0.0
-	if k.others {
-		others = s.outside(temperature, k.most)
-		high = kernels.Exp(others.High)
-	} else {
-		s.weighHead(k.most, temperature)
-	}
-	least, drawn, most := sumOf(s.terms[:k.least]), sumOf(s.terms[:k.n]), sumOf(s.terms)+high
-	variation := 0.0
-	switch {
-	case k.vague:
-		variation = 1
-	case k.others || k.least < k.most:
-		variation = min(max(1-least/max(drawn, least+high), 1-drawn/most, 0), 1)
-	}
-	sum := drawn
-	if !s.cut && !math.IsInf(kernels.Exp(others.Log), 1) { // a tail that overflows bounds nothing
-		sum += kernels.Exp(others.Log)
-	}
-	first := kernels.Log(s.terms[0] / sum)
-	token := func(i int, variation float64) Token {
-		return Token{s.head[i].ID, min((s.head[i].Logit-s.head[0].Logit)/temperature+first, 0), variation}
-	}
-	if variation <= allowed {
-		if s.lastKept = k.n; !s.cut {
-			s.lastKept = 0
+		if variation := float64(1 - k.least); variation <= allowed {
+			return outcome{Token: Token{ID: s.head[0].ID, Variation: variation}, how: drawn, kept: 1}
 		}
+		return outcome{}
+	}
+	w := s.weighKept(k)
+	first := kernels.Log(s.terms[0] / w.sum)
+	draw := func(kept int, variation float64) outcome { // from the probabilities in s.terms
+		i := s.pick(u, func(i int) uint32 { return s.head[i].ID })
+		return outcome{Token: Token{s.head[i].ID, min((s.head[i].Logit-s.head[0].Logit)/temperature+first, 0), variation}, how: drawn, kept: kept}
+	}
+	if w.variation <= allowed {
 		s.terms = s.terms[:k.n]
 		for i := range s.terms {
-			s.terms[i] /= drawn
+			s.terms[i] /= w.drawn
 		}
-		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), variation), true
+		if !s.plan.cut {
+			return draw(0, w.variation)
+		}
+		return draw(k.n, w.variation)
 	}
 	// The certain part of a longer list is at least as large, unless the interval of the tail is
 	// wrong.
-	l, share := &s.list, least/most
-	if s.allowed == 1 || k.vague || !(share > l.sure) {
-		return Token{}, false
+	l, share := &s.list, w.least/w.most
+	if s.plan.allowed == 1 || k.vague || !(share > l.sure) {
+		return outcome{}
 	}
-	l.shares = grow.Slice(l.shares, s.labels)
+	s.terms = s.terms[:k.least]
+	for i := range s.terms {
+		s.terms[i] /= w.most
+	}
+	if sure := s.head[:k.least]; !l.grows(sure, s.terms, s.labels) {
+		return outcome{}
+	} else if u >= share {
+		l.keep(sure, s.terms, share)
+		return outcome{}
+	}
+	if !more {
+		allowed = 0
+	} // otherwise a longer list may be near enough for the rest
+	return draw(0, allowed)
+}
+
+// keptWeights are weights of the part of the head that truncations keep, in one unit.
+type keptWeights struct {
+	least, drawn, most float64 // of the labels that are certain, of those to draw from, and of all that may be kept
+	sum                float64 // of all labels that may be drawn, as far as is known
+	variation          float64 // bounds the total variation of the part to draw from
+}
+
+// weighKept leaves the weights of the kept labels of the head in s.terms.
+func (s *Sampler) weighKept(k truncated) (w keptWeights) {
+	others, high := tail.Interval{Log: math.Inf(-1)}, 0.0
+	if k.others {
+		others = s.outside(s.plan.temperature, k.most)
+		high = kernels.Exp(others.High)
+	} else {
+		s.weighHead(k.most, s.plan.temperature)
+	}
+	w.least, w.drawn, w.most = sumOf(s.terms[:k.least]), sumOf(s.terms[:k.n]), sumOf(s.terms)+high
+	switch {
+	case k.vague:
+		w.variation = 1
+	case k.others || k.least < k.most:
+		w.variation = min(max(1-w.least/max(w.drawn, w.least+high), 1-w.drawn/w.most, 0), 1)
+	}
+	w.sum = w.drawn
+	if !s.plan.cut {
+		if rest := kernels.Exp(others.Log); !math.IsInf(rest, 1) { // a tail that overflows bounds nothing
+			w.sum += rest
+		}
+	}
+	return w
+}
+
+// grows reports whether the certain probabilities of labels, the best first, are no less than those
+// that are certain already. All shares have room for labels.
+func (l *list) grows(sure []exact.Prediction, p []float64, labels int) bool {
+	l.shares = grow.Slice(l.shares, labels)
 	before := 0
-	for i, x := range s.head[:k.least] {
-		s.terms[i] /= most
+	for i, x := range sure {
 		if old := l.shares[x.ID]; old > 0 {
 			before++
-			if old > s.terms[i] {
-				return Token{}, false
+			if old > p[i] {
+				return false
 			}
 		}
 	}
-	if before < len(l.ids) {
-		return Token{}, false
-	}
-	if u < share {
-		s.terms = s.terms[:k.least]
-		if !more {
-			allowed = 0
-		} // otherwise a longer list may be near enough for the rest
-		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), allowed), true
-	}
-	for i, x := range s.head[:k.least] {
+	return before == len(l.ids)
+}
+
+// keep makes probabilities of labels certain, which sum to share.
+func (l *list) keep(sure []exact.Prediction, p []float64, share float64) {
+	for i, x := range sure {
 		if l.shares[x.ID] == 0 {
 			l.ids = append(l.ids, x.ID)
 		}
-		l.shares[x.ID] = s.terms[i]
+		l.shares[x.ID] = p[i]
 	}
 	l.sure = share
-	return Token{}, false
 }
 
-// takes reports whether the label that intervals left undecided is drawn, given its probability,
-// 0 if it is not kept.
-func (s *Sampler) takes(id uint32, p float64) bool {
-	share := s.list.share(id)
-	return p > 0 && (share == 0 || s.chance < 1-share/p)
+// takes reports whether a proposed label is drawn, given its probability, 0 if it is not kept.
+func (l *list) takes(id uint32, p, chance float64) bool {
+	share := l.share(id)
+	return p > 0 && (share == 0 || chance < 1-share/p)
 }
 
 // pick returns the place of a label that is drawn from the probabilities in s.terms, without the

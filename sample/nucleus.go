@@ -25,37 +25,37 @@ const (
 // logits are computed.
 var furtherDown = [...]float64{0.1, 1, 3}
 
-// drawNucleus draws if a top-p comes first. It reports false if that takes the logits of all
-// labels; a label that is in s.proposed then is the one that is drawn if it belongs to the nucleus.
-func (s *Sampler) drawNucleus(u float64) (t Token, ok bool, err error) {
-	temperature, e := s.at, &s.envelope
+// drawNucleus draws if a top-p comes first. It is undecided if that takes the logits of all labels;
+// a label that it proposes is drawn if it belongs to the nucleus.
+func (s *Sampler) drawNucleus(u float64) (outcome, error) {
+	temperature, e := s.plan.at, &s.envelope
 	if ok, err := s.enclose(temperature); !ok || err != nil {
-		return t, false, err
+		return outcome{}, err
 	}
 	largest, all := kernels.SumExpCentres(e.lower, e.upper, scaleOf(temperature))
 	if !(all > 0) {
-		return t, false, nil
+		return outcome{}, nil
 	}
 	top := float64(largest)
 	near := e.atLeast(top - float64(nucleusDepth*temperature))
 	end, ok := e.endOfNucleus(near, top, temperature, float64(s.o.TopP*all))
 	if !ok {
-		return t, false, nil
+		return outcome{}, nil
 	}
 	for _, more := range furtherDown {
 		least := below(top - float64((end+more)*temperature))
-		s.poolIDs = s.poolIDs[:0]
+		s.pool.empty()
 		for _, id := range near {
 			if e.upper[id] >= least {
-				s.poolIDs = append(s.poolIDs, id)
+				s.pool.ids = append(s.pool.ids, id)
 			}
 		}
-		if float64(len(s.poolIDs)) > float64(widestNucleus*float64(s.labels)) {
-			return t, false, nil
+		if float64(len(s.pool.ids)) > float64(widestNucleus*float64(s.labels)) {
+			return outcome{}, nil
 		}
-		fewest, most, err := s.nucleusAmong(s.poolIDs, temperature)
+		fewest, most, err := s.nucleusAmong(s.pool.ids, temperature)
 		if err != nil {
-			return t, false, err
+			return outcome{}, err
 		}
 		switch {
 		case most > len(s.head):
@@ -64,21 +64,20 @@ func (s *Sampler) drawNucleus(u float64) (t Token, ok bool, err error) {
 			s.keepPool(most)
 			k, _, err := s.truncate()
 			if err != nil {
-				return t, false, err
+				return outcome{}, err
 			}
-			return s.drawHead(k.n, u), true, nil
-		case !s.onlyTopP() || s.o.ExactLogProb || s.list.sure > 0:
+			return s.drawHead(k.n, u), nil
+		case !s.plan.onlyTopP() || s.o.ExactLogProb || s.list.sure > 0:
 			continue
 		}
-		logSum := s.weighHead(most, s.temperature)
+		logSum := s.weighHead(most, s.plan.temperature)
 		i := walk(s.terms, u)
 		if i < fewest {
-			return Token{ID: s.head[i].ID, LogProb: min((s.head[i].Logit-s.head[0].Logit)/s.temperature-logSum, 0)}, true, nil
+			return outcome{Token: Token{ID: s.head[i].ID, LogProb: min((s.head[i].Logit-s.head[0].Logit)/s.plan.temperature-logSum, 0)}, how: drawn}, nil
 		}
-		s.proposed = append(s.proposed, s.head[i])
-		return t, false, nil
+		return outcome{Token: Token{ID: s.head[i].ID}, how: proposed}, nil
 	}
-	return t, false, nil
+	return outcome{}, nil
 }
 
 // endOfNucleus tells, by the centres of the intervals of labels, the depth below the best label, in
@@ -103,13 +102,13 @@ func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) 
 // nucleusAmong makes labels the head, in order, and bounds the number of them that top-p keeps: it
 // is larger than their number if top-p may keep others. All others follow.
 func (s *Sampler) nucleusAmong(ids []uint32, temperature float64) (fewest, most int, err error) {
-	s.poolX = grow.Slice(s.poolX, len(ids))
-	if err := s.layer.Logits(s.poolX, s.query, exact.Only(ids)); err != nil {
+	s.pool.logits = grow.Slice(s.pool.logits, len(ids))
+	if err := s.finder.logits(s.pool.logits, exact.Only(ids)); err != nil {
 		return 0, 0, err
 	}
 	s.head = s.head[:0]
 	for i, id := range ids {
-		s.head = append(s.head, exact.Prediction{ID: id, Logit: s.edit(id, s.poolX[i])})
+		s.head = append(s.head, exact.Prediction{ID: id, Logit: s.edits.logit(id, s.pool.logits[i])})
 	}
 	s.head = s.sorter.Sort(s.head)
 	others := s.envelope.sumWithout(ids, temperature)
@@ -134,9 +133,9 @@ func (s *Sampler) nucleusAmong(ids []uint32, temperature float64) (fewest, most 
 
 // keepPool makes the first labels of the head the pool, which top-p has kept.
 func (s *Sampler) keepPool(n int) {
-	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
+	s.pool.empty()
 	for _, p := range s.head[:n] {
-		s.poolIDs, s.poolX = append(s.poolIDs, p.ID), append(s.poolX, p.Logit)
+		s.pool.add(p.ID, p.Logit)
 	}
-	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: true, nucleus: true}
+	s.pool.filled(extent{whole: true, nucleus: true})
 }

@@ -7,27 +7,12 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
-
-// Edits are the changes of one draw. The zero value changes nothing.
-type Edits struct {
-	// Allowed, unless nil, has the labels that may be drawn, and Banned, unless nil, the labels
-	// that may not, as in l2s.Request.
-	Allowed, Banned *bitset.Set
-	// Biases are added to the logits of labels, ascending by ID.
-	Biases []l2s.Bias
-	// History has the labels for the penalties, each the number of times that it counts, in any
-	// order: the last tokens, or all. An id that is not below L, such as the id of a picture in the
-	// prompt, cannot be drawn, and has no effect.
-	History []uint32
-}
 
 // Token is a label that was drawn.
 type Token struct {
@@ -68,57 +53,26 @@ type Stats struct {
 //
 // [New] makes one: a zero value has no use, and its methods may panic.
 type Sampler struct {
-	o Options
-	plan
-	labels   int
-	layer    *exact.Searcher
-	query    *exact.Query
-	screened *screening.Searcher  // nil over a layer
-	preview  *previewing.Searcher // nil without a preview
-	guard    engine.Guard         // of the layer
-	context  []float32            // of the draw, for the preview
-	exactly  bool                 // the exact layer has answered, or is to
-	budgets  []float64            // to look at one after the other
-	random   *rand.Rand
-	stats    Stats
+	o      Options
+	plan   plan
+	random *rand.Rand
+	stats  Stats
+	labels int
+	guard  engine.Guard // of the layer
 
-	request exact.Request // the edits without the history
-	biases  []exact.Bias  // of it
-	changed []uint32      // labels whose logits the edits change,
-	past    int           // the first of which are the history's
-
-	drawable []uint32 // the labels of the history
-	marks    []uint32 // for each label, its number of times in the history, and the bits below
-	raised   []uint32 // labels whose logits may grow
-
-	one      [1]exact.Answer
-	asked    [1]*exact.Query
-	found    []exact.Prediction
-	pool     pool
-	poolIDs  []uint32
-	poolX    []float64
-	all      []float64
-	terms    []float64
-	head     []exact.Prediction
-	sorter   ranking.Sorter
-	places   []uint16                 // of the labels among the buckets
-	buckets  *[nucleusBuckets]float64 // the probability in each
+	edits    edits  // of the draw
+	finder   finder // of logits, and of the best labels of the layer
+	list     list   // what a screen knows
 	envelope envelope
-	proposed []exact.Prediction // a label that is drawn if all logits agree,
-	chance   float64            // and less of its probability is sure than leaves this
-	order    []exact.Prediction // places in the head, to put in order
-	lastKept int                // the first labels of the head that the last draw was from, 0 if they are others
-	list     list
-}
+	pool     pool
+	head     []exact.Prediction // the first labels of the pool, in order, and how many of them
+	lastKept int                // the last draw was from, 0 if it was from others
 
-// The marks of a label, in addition to its number of times in the history.
-const (
-	biased uint32 = 1 << (31 - iota)
-	mayGrow
-	listed // the label is a candidate
-	noted  // the label is changed by no more than a mask
-	times  = noted - 1
-)
+	terms   []float64 // probabilities of the head or the pool
+	sorter  ranking.Sorter
+	order   []exact.Prediction // places in the head, to put in order
+	buckets buckets
+}
 
 // New returns a sampler over the layer with the index, nil for draws that are exact.
 //
@@ -150,9 +104,10 @@ func New(l *l2s.Layer, x *l2s.Index, o Options) (*Sampler, error) {
 	}
 	o.Order = slices.Clone(o.Order)
 	s := &Sampler{
-		o: o, plan: o.plan(), labels: l.Labels(), layer: exact.NewSearcher(layer.Exact()), query: exact.NewQuery(l.Dim()), guard: layer.Guard(),
-		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), marks: make([]uint32, l.Labels()),
+		o: o, plan: o.plan(), labels: l.Labels(), guard: layer.Guard(), random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)),
+		finder: finder{layer: exact.NewSearcher(layer.Exact()), query: exact.NewQuery(l.Dim()), budget: o.Budget},
 	}
+	s.edits = edits{o: &s.o, order: s.plan.edited, marks: make([]uint32, s.labels)}
 	err := layer.Read(func() (err error) {
 		if err := index.Check(layer); err != nil {
 			return err
@@ -160,7 +115,7 @@ func New(l *l2s.Layer, x *l2s.Index, o Options) (*Sampler, error) {
 		switch {
 		case index == nil:
 		case index.Preview() != nil:
-			s.preview, err = previewing.NewSearcher(index.Preview(), layer.Exact())
+			s.finder.preview, err = previewing.NewSearcher(index.Preview(), layer.Exact())
 		default:
 			err = s.screenedBy(index.Screen(), layer.Exact())
 		}
@@ -185,10 +140,10 @@ func (s *Sampler) screenedBy(m *screening.Model, l *exact.Layer) (err error) {
 	case budget == 0:
 		budget = m.Budget()
 	}
-	if s.budgets = append(s.budgets, budget); budget < most {
-		s.budgets = append(s.budgets, most)
+	if s.list.budgets = append(s.list.budgets, budget); budget < most {
+		s.list.budgets = append(s.list.budgets, most)
 	}
-	s.screened, err = screening.NewSearcher(m, l, screening.Options{Budget: budget})
+	s.list.screened, err = screening.NewSearcher(m, l, screening.Options{Budget: budget})
 	return err
 }
 
@@ -208,32 +163,50 @@ func (s *Sampler) Draw(h []float32, e Edits) (t Token, err error) {
 		return Token{}, err
 	}
 	defer s.guard.Leave(before, &err)
-	if err := s.prepare(&e); err != nil {
+	if err := s.edits.set(&e); err != nil {
 		return Token{}, err
 	}
 	u := s.random.Float64()
 	s.lastKept = 0
-	ok := false
 	s.list.forget()
-	if s.screened != nil {
-		t, ok, err = s.drawListed(h, u)
+	var x outcome
+	if s.list.screened != nil {
+		x, err = s.drawListed(h, u)
 	}
-	if !ok && err == nil {
-		s.context, s.exactly = h, s.preview == nil || !s.narrow || s.request.Allowed != nil
-		if err = s.query.Set(h); err == nil {
-			t, err = s.drawExact(u)
+	if x.how != drawn && err == nil {
+		if err = s.finder.begin(h, s.plan.narrow && s.edits.request.Allowed == nil); err == nil {
+			x, err = s.drawExact(u)
 		}
-		if s.context = nil; s.exactly {
+		if s.finder.end() {
 			s.stats.Layer++
 		}
 	}
 	if err != nil {
 		return Token{}, err
 	}
+	s.lastKept = x.kept
 	s.stats.Draws++
-	s.stats.Variation += t.Variation
-	return t, nil
+	s.stats.Variation += x.Variation
+	return x.Token, nil
 }
+
+// outcome is the result of an attempt to draw.
+type outcome struct {
+	Token
+	how  how
+	kept int // the first labels of the head that it is from, 0 if it is from others
+	// chance decides about a proposed label: it is drawn if less of its probability than this leaves
+	// is certain.
+	chance float64
+}
+
+type how uint8
+
+const (
+	undecided how = iota
+	proposed      // the label is drawn if all logits agree
+	drawn
+)
 
 // Distribution appends the labels that the last token was drawn from, the best first, and the
 // natural logarithms of their probabilities, to dst, for a caller who accepts or rejects the draft
@@ -244,7 +217,7 @@ func (s *Sampler) Distribution(dst []l2s.Prediction) ([]l2s.Prediction, bool) {
 	if s.lastKept == 0 {
 		return dst, false
 	}
-	t := s.temperature
+	t := s.plan.temperature
 	if t == 0 {
 		return append(dst, l2s.Prediction{ID: s.head[0].ID}), true
 	}
@@ -255,113 +228,21 @@ func (s *Sampler) Distribution(dst []l2s.Prediction) ([]l2s.Prediction, bool) {
 	return dst, true
 }
 
-// prepare checks the edits, and finds their effects. Edits that the order has no step for
-// are dropped.
-func (s *Sampler) prepare(e *Edits) error {
-	s.biases = s.biases[:0]
-	for _, b := range e.Biases {
-		s.biases = append(s.biases, exact.Bias(b))
-	}
-	s.request = exact.Request{Allowed: e.Allowed, Banned: e.Banned, Biases: s.biases}
-	if err := exact.Check(&s.request, s.labels, 1); err != nil {
-		return err
-	}
-	if len(e.History) > int(times) {
-		return exact.Invalid(exact.ErrRequest, "sample: history: found %d labels, expected at most %d", len(e.History), times)
-	}
-	history := e.History
-	beyond := func(id uint32) bool { return int64(id) >= int64(s.labels) }
-	if slices.ContainsFunc(history, beyond) {
-		s.drawable = slices.DeleteFunc(append(s.drawable[:0], history...), beyond)
-		history = s.drawable
-	}
-	if !s.o.has(Mask) {
-		s.request.Allowed, s.request.Banned = nil, nil
-	}
-	if !s.o.has(Bias) {
-		s.request.Biases = nil
-	}
-	for _, id := range s.changed {
-		s.marks[id] = 0
-	}
-	s.changed, s.past, s.raised = s.changed[:0], 0, s.raised[:0]
-	if s.o.has(Penalties) && (s.o.Repetition != 1 || s.o.Presence != 0 || s.o.Frequency != 0) {
-		s.changed = grow.Slice(s.changed, len(history))
-		changed, marks, past := s.changed, s.marks, 0
-		for _, id := range history { // a CPU could not foretell a branch
-			mark := marks[id]
-			changed[past] = id
-			marks[id] = mark + 1
-			if mark == 0 {
-				past++
-			}
-		}
-		s.changed, s.past = changed[:past], past
-		if s.o.Repetition < 1 || s.o.Presence < 0 || s.o.Frequency < 0 {
-			for _, id := range s.changed {
-				s.marks[id] |= mayGrow
-				s.raised = append(s.raised, id)
-			}
-		}
-	}
-	for _, b := range s.request.Biases {
-		if s.mark(b.ID, biased); b.Add > 0 && s.marks[b.ID]&mayGrow == 0 {
-			s.marks[b.ID] |= mayGrow
-			s.raised = append(s.raised, b.ID)
-		}
-	}
-	return nil
-}
-
-// mark notes the effect of the edits on a label.
-func (s *Sampler) mark(id, what uint32) {
-	if s.marks[id] == 0 {
-		s.changed = append(s.changed, id)
-	}
-	s.marks[id] |= what
-}
-
-// refused iterates over the labels that may not be drawn, some perhaps twice.
-func (s *Sampler) refused(yield func(id uint32) bool) {
-	if a := s.request.Allowed; a != nil {
-		for id := range a.Missing(0, s.labels) {
-			if !yield(id) {
-				return
-			}
-		}
-	}
-	if b := s.request.Banned; b != nil {
-		b.All()(yield)
-	}
-}
-
-// edit returns the logit x of a label, after biases and penalties in their order. It does not
-// descend in x.
-func (s *Sampler) edit(id uint32, x float64) float64 {
-	mark := s.marks[id]
-	if mark == 0 {
-		return x
-	}
-	for _, step := range s.edited {
-		switch {
-		case step == Bias && mark&biased != 0:
-			x += exact.Added(&s.request, id)
-		case step == Penalties && mark&times > 0:
-			if x > 0 {
-				x /= s.o.Repetition
-			} else {
-				x *= s.o.Repetition
-			}
-			x -= float64(s.o.Frequency*float64(mark&times)) + s.o.Presence
-		}
-	}
-	return x
-}
-
-// pool holds labels with their edited logits, none of them -Inf unless ids is nil.
+// pool holds labels with their edited logits, none of them -Inf unless it is dense.
 type pool struct {
-	ids    []uint32 // nil: 0, 1, 2, ...
+	ids    []uint32
 	logits []float64
+	extent
+	// inside is the log of the sum over the pool of e^((x-largest)/T) at the temperature of the
+	// first truncation, if that needs it.
+	inside float64
+	summed bool
+}
+
+// extent tells which labels a pool has.
+type extent struct {
+	// dense: the labels are 0, 1, 2, ..., and not in ids.
+	dense bool
 	// whole: no other label may be drawn that the order does not put after all of these,
 	// nor has any other a share of the probability that matters.
 	whole bool
@@ -371,14 +252,17 @@ type pool struct {
 	every bool
 	// nucleus: the pool is the set that a first top-p keeps.
 	nucleus bool
-	// inside is the log of the sum over the pool of e^((x-largest)/T) at the temperature of the
-	// first truncation, if that needs it.
-	inside float64
-	summed bool
 }
 
+// filled says which labels the pool has now.
+func (p *pool) filled(e extent) { p.extent, p.summed = e, false }
+
+func (p *pool) empty() { p.ids, p.logits = p.ids[:0], p.logits[:0] }
+
+func (p *pool) add(id uint32, x float64) { p.ids, p.logits = append(p.ids, id), append(p.logits, x) }
+
 func (p *pool) label(i int) uint32 {
-	if p.ids == nil {
+	if p.dense {
 		return uint32(i)
 	}
 	return p.ids[i]

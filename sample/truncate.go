@@ -31,11 +31,11 @@ type truncated struct {
 // include all of them.
 func (s *Sampler) truncate() (k truncated, ok bool, err error) {
 	p := &s.pool
-	temperature := s.at
-	if s.temperature == 0 {
+	temperature := s.plan.at
+	if s.plan.temperature == 0 {
 		temperature = 1
 	}
-	whole, largest := !s.cut || len(p.logits) <= fewLabels, 0.0
+	whole, largest := !s.plan.cut || len(p.logits) <= fewLabels, 0.0
 	if !whole {
 		largest = slices.Max(p.logits)
 	}
@@ -78,17 +78,17 @@ func (s *Sampler) truncate() (k truncated, ok bool, err error) {
 // relative to the labels of the head, and no less than the lower end.
 func (s *Sampler) keep(all bool) (k truncated, ok bool) {
 	k = truncated{n: len(s.head), least: len(s.head), most: len(s.head), others: s.pool.open}
-	if s.temperature == 0 { // the largest, with any truncation
+	if s.plan.temperature == 0 { // the largest, with any truncation
 		if k.cut(1, 1, 1); k.others && s.rest(1).High >= s.head[0].Logit {
 			k.least = 0
 		}
 		return k, true
 	}
 	temperature, first := 1.0, true
-	for _, step := range s.steps {
+	for _, step := range s.plan.steps {
 		switch step {
 		case Temperature:
-			temperature = s.temperature
+			temperature = s.plan.temperature
 			continue
 		case TopK:
 			if s.o.TopK > k.n && !all {
@@ -132,7 +132,7 @@ func (s *Sampler) keepTopK(k *truncated, first bool) {
 	if !k.others {
 		return
 	}
-	t := s.temperature
+	t := s.plan.temperature
 	w, d := kernels.Exp(s.outside(t, k.most).High)*slack, 0
 	room := s.o.TopK - k.most // for others that take nobody's place
 	for d < k.most && float64(float64(room+d+1)*s.terms[k.most-1-d]) <= w {
@@ -271,13 +271,12 @@ func (s *Sampler) weighHead(n int, temperature float64) float64 {
 }
 
 // drawHead draws from the first n labels of the head.
-func (s *Sampler) drawHead(n int, u float64) Token {
-	temperature := s.temperature
-	s.lastKept = n
-	if temperature == 0 {
-		return Token{ID: s.head[0].ID}
+func (s *Sampler) drawHead(n int, u float64) outcome {
+	x := outcome{Token: Token{ID: s.head[0].ID}, how: drawn, kept: n}
+	if temperature := s.plan.temperature; temperature > 0 {
+		logSum := s.weighHead(n, temperature)
+		i := s.pick(u, func(i int) uint32 { return s.head[i].ID })
+		x.Token = Token{ID: s.head[i].ID, LogProb: min((s.head[i].Logit-s.head[0].Logit)/temperature-logSum, 0)}
 	}
-	logSum := s.weighHead(n, temperature)
-	i := s.pick(u, func(i int) uint32 { return s.head[i].ID })
-	return Token{ID: s.head[i].ID, LogProb: min((s.head[i].Logit-s.head[0].Logit)/temperature-logSum, 0)}
+	return x
 }

@@ -76,13 +76,16 @@ func findLabels(ctx context.Context, c *corpus.Corpus, layer *exact.Layer, given
 
 func topLabels(ctx context.Context, c *corpus.Corpus, layer *exact.Layer) ([]uint32, error) {
 	labels := make([]uint32, c.N*c.K)
-	done := c.Report.Stage(stage.Labels, 0, c.N)
-	err := corpus.Search(ctx, layer, c.Threads, c.N, labelChunk, c.K, done, c.Set, func(i int, best []exact.Prediction) {
-		for j, p := range best {
-			labels[i*c.K+j] = p.ID
-		}
-	})
-	if err != nil {
+	search := corpus.Search{
+		Layer: layer, Threads: c.Threads, N: c.N, K: c.K, Chunk: labelChunk, Set: c.Set,
+		Take: func(i int, best []exact.Prediction) {
+			for j, p := range best {
+				labels[i*c.K+j] = p.ID
+			}
+		},
+		Done: c.Report.Stage(stage.Labels, 0, c.N),
+	}
+	if err := search.Run(ctx); err != nil {
 		return nil, err
 	}
 	return labels, nil

@@ -214,29 +214,42 @@ func (c *Corpus) RouteBy(ctx context.Context, m *screening.Model, stage string) 
 	return r, found, err
 }
 
-// Search finds the k best labels of n vectors, in chunks: set writes the vectors from lo on to the
-// queries of a chunk, and take gets the labels of each vector.
-func Search(ctx context.Context, layer *exact.Layer, threads, n, chunk, k int, done func(int), set func(qs []*exact.Query, lo int) error, take func(i int, best []exact.Prediction)) error {
+// Search is a search for the best labels of N vectors.
+type Search struct {
+	Layer   *exact.Layer
+	Threads int
+	N, K    int
+	Chunk   int // vectors that are searched together
+	// Set writes the vectors from lo on to the queries of a chunk.
+	Set func(qs []*exact.Query, lo int) error
+	// Take gets the K best labels of vector i.
+	Take func(i int, best []exact.Prediction)
+	// Done, unless nil, gets the number of further vectors that are done.
+	Done func(int)
+}
+
+// Run searches, on all threads. A screen goes with any scale and cap, so logits are without.
+func (x *Search) Run(ctx context.Context) error {
 	type scratch struct {
 		*exact.Searcher
 		queries []*exact.Query
 		top     []exact.Prediction
 		answers []exact.Answer
 	}
-	plain := (*exact.Layer)(layer).Plain() // a screen goes with any scale and cap
+	plain := x.Layer.Plain()
 	fresh := func() scratch {
-		return scratch{exact.NewSearcher(plain), NewQueries(chunk, layer.Dim()), make([]exact.Prediction, chunk*k), make([]exact.Answer, chunk)}
+		return scratch{exact.NewSearcher(plain), NewQueries(x.Chunk, plain.Dim()), make([]exact.Prediction, x.Chunk*x.K), make([]exact.Answer, x.Chunk)}
 	}
-	return parallel.With(ctx, threads, n, chunk, done, fresh, func(w scratch, lo, hi int) error {
-		m := hi - lo
-		if err := set(w.queries[:m], lo); err != nil {
+	return parallel.With(ctx, x.Threads, x.N, x.Chunk, x.Done, fresh, func(w scratch, lo, hi int) error {
+		n := hi - lo
+		if err := x.Set(w.queries[:n], lo); err != nil {
 			return err
 		}
-		if err := w.Find(w.top[:m*k], w.answers[:m], w.queries[:m], &exact.Request{}); err != nil {
+		if err := w.Find(w.top[:n*x.K], w.answers[:n], w.queries[:n], &exact.Request{}); err != nil {
 			return err
 		}
-		for i := lo; i < hi; i++ {
-			take(i, w.top[(i-lo)*k:][:k])
+		for i := range n {
+			x.Take(lo+i, w.top[i*x.K:][:x.K])
 		}
 		return nil
 	})

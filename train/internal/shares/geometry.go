@@ -173,20 +173,25 @@ func (g *Geometry) mean(t int) []float32 { return g.means[t*g.Dim : (t+1)*g.Dim]
 func (g *Geometry) findPlausible(ctx context.Context, done func(int)) error {
 	clusters, k := g.own.Cells(), min(geometryPlausible, g.Labels)
 	g.labels, g.logits = make([][]uint32, clusters), make([][]float64, clusters)
-	set := func(qs []*exact.Query, lo int) error {
-		for j, q := range qs {
-			if err := q.Set(g.mean(lo + j)); err != nil {
-				return err
+	search := corpus.Search{
+		Layer: g.layer, Threads: g.Threads, N: clusters, K: k, Chunk: geometryBatch,
+		Set: func(qs []*exact.Query, lo int) error {
+			for j, q := range qs {
+				if err := q.Set(g.mean(lo + j)); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
+			return nil
+		},
+		Take: func(t int, best []exact.Prediction) {
+			g.labels[t], g.logits[t] = make([]uint32, k), make([]float64, k)
+			for j, p := range best {
+				g.labels[t][j], g.logits[t][j] = p.ID, p.Logit
+			}
+		},
+		Done: done,
 	}
-	return corpus.Search(ctx, g.layer, g.Threads, clusters, geometryBatch, k, done, set, func(t int, best []exact.Prediction) {
-		g.labels[t], g.logits[t] = make([]uint32, k), make([]float64, k)
-		for j, p := range best {
-			g.labels[t][j], g.logits[t][j] = p.ID, p.Logit
-		}
-	})
+	return search.Run(ctx)
 }
 
 // sampled is a sample of contexts around the means of their clusters.
