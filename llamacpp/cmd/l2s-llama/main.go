@@ -425,7 +425,7 @@ func (f *flags) tokens(ctx context.Context, m *llamacpp.Model, text string, spec
 // readText reads the text of a file, - for standard input.
 func (f *flags) readText(ctx context.Context, path string) (string, error) {
 	return waiting(ctx, f, func() (string, error) {
-		in := os.Stdin
+		in := standardInput
 		if path != "-" {
 			var err error
 			if in, err = os.Open(path); err != nil {
