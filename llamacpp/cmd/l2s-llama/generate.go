@@ -26,14 +26,13 @@ import (
 )
 
 const generateUsage = `
-l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --learn] [flags]
-l2s-llama generate --model M.gguf --chat [flags]
+l2s-llama generate --model M.gguf {--prompt TEXT | --chat} [--fast | --screen M.l2s] [flags]
 
-Continues a prompt. --chat without one has a conversation: each line of standard input is a message,
-and a turn reads its new tokens alone. The head is exact without --fast, --screen or --learn. --fast: the first start
-makes a preview in about a minute, from built-in texts, --text, and text of the model, and keeps it
-in M.gguf.l2p, or in the user's cache. --learn: a preview from 4,096 tokens on, then a screen. A
-full context keeps its later half, the model's first token, and --keep tokens of the prompt.`
+Continues a prompt. With --chat alone each line of standard input is a message of one chat. The head
+is exact without --fast, --screen or --learn. --fast: the first start makes a preview in a minute,
+from built-in texts, --text, and text of the model, and keeps it in M.gguf.l2p, or in the user's
+cache. --learn: a preview from 4,096 tokens on, then a screen. A full context keeps its later half,
+the model's first token, and --keep tokens of the prompt.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
@@ -201,7 +200,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
 	keep := f.Int("keep", 0, "how `many` first tokens stay in a full context, -1 for all: as --chat")
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
-	chat := f.Bool("chat", false, "take the prompt, or each line of standard input, for a message of a user, by the chat template")
+	chat := f.Bool("chat", false, "take the prompt, or each line of the input, for a message of a user")
 	system := f.String("system", "", "with --chat, the `text` of a system message before it")
 	f.StringVar(&f.template, "chat-template", "", "with --chat, a `file` in Jinja, or a name of llama.cpp, not the model's")
 	s := f.sampling()

@@ -24,9 +24,9 @@ type access struct{ keys, file, origins string }
 
 func (f *flags) access() *access {
 	a := &access{}
-	f.StringVar(&a.keys, "api-key", "", "`keys`, with commas between them, of which requests must have one; ps shows them: better in "+keyVariable)
+	f.StringVar(&a.keys, "api-key", "", "`keys`, with commas, of which a request has one; ps shows it: use "+keyVariable)
 	f.StringVar(&a.file, "api-key-file", "", "a `file` of such keys, one on a line")
-	f.StringVar(&a.origins, "cors", "", "`origins` whose pages may ask, with commas between them, as https://app.example; * for all, with a key")
+	f.StringVar(&a.origins, "cors", "", "`origins` whose pages may ask, with commas, as https://app.example; * is all")
 	return a
 }
 

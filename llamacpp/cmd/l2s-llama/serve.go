@@ -52,9 +52,9 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	memory := f.Int("max-memory", 128, "the memory for all bodies, and for what is read of them, in `MiB`")
 	cached := f.Int("cache", -1, "`MiB` of finished texts to keep for others, -1 for all that have room")
 	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
-	f.BoolVar(&o.Strict, "strict", false, "refuse fields that nothing reads: otherwise a header of the answer names them")
+	f.BoolVar(&o.Strict, "strict", false, "refuse fields that nothing reads: otherwise a header names them")
 	access := f.access()
-	format := f.String("log", "", "`text`, json or off: a line for each request, by default text, and off with --quiet")
+	format := f.String("log", "", "a line for each request: the `format` text (without --quiet), json or off")
 	if err := f.parse(args); err != nil {
 		return err
 	}
