@@ -28,11 +28,10 @@ import (
 const generateUsage = `
 l2s-llama generate --model M.gguf {--prompt TEXT | --chat} [--fast | --screen M.l2s] [flags]
 
-Continues a prompt. With --chat alone each line of standard input is a message of one chat. The head
-is exact without --fast, --screen or --learn. --fast: the first start makes a preview in a minute,
-from built-in texts, --text, and text of the model, and keeps it in M.gguf.l2p, or in the user's
-cache. --learn: a preview from 4,096 tokens on, then a screen. A full context keeps its later half,
-the model's first token, and --keep tokens of the prompt.`
+Continues a prompt; --chat alone has a chat, of lines of standard input. --fast: the first start
+makes a preview in a minute, from built-in texts, --text, and text of the model, in M.gguf.l2p, or
+the user's cache. --learn: a preview from 4,096 tokens on, then a screen. Otherwise the head is
+exact. A full context keeps its later half, the first token, and --keep tokens of the prompt.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
