@@ -7,6 +7,7 @@ require (
 	github.com/hybridgroup/yzma v1.31.0
 	github.com/jupiterrider/ffi v0.8.0
 	github.com/learning-to-screen/l2s v0.0.0-00010101000000-000000000000
+	github.com/rs/cors v1.11.1
 	golang.org/x/sys v0.42.0
 	pgregory.net/rapid v1.3.0
 )

@@ -26,12 +26,12 @@ import (
 )
 
 const generateUsage = `
-l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --learn] [flags]
+l2s-llama generate --model M.gguf {--prompt TEXT | --chat} [--fast | --screen M.l2s] [flags]
 
-Continues a prompt. The head is exact without --fast, --screen or --learn. --fast: the first start
-makes a preview in about a minute, from built-in texts, --text, and text of the model, and keeps it
-in M.gguf.l2p, or in the user's cache. --learn: a preview from 4,096 tokens on, then a screen. A
-full context keeps its later half, the model's first token, and --keep tokens of the prompt.`
+Continues a prompt; --chat alone has a chat, of lines of standard input. --fast: the first start
+makes a preview in a minute, from built-in texts, --text, and text of the model, in M.gguf.l2p, or
+the user's cache. --learn: a preview from 4,096 tokens on, then a screen. Otherwise the head is
+exact. A full context keeps its later half, the first token, and --keep tokens of the prompt.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
@@ -199,7 +199,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
 	keep := f.Int("keep", 0, "how `many` first tokens stay in a full context, -1 for all: as --chat")
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
-	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the chat template")
+	chat := f.Bool("chat", false, "take the prompt, or each line of the input, for a message of a user")
 	system := f.String("system", "", "with --chat, the `text` of a system message before it")
 	f.StringVar(&f.template, "chat-template", "", "with --chat, a `file` in Jinja, or a name of llama.cpp, not the model's")
 	s := f.sampling()
@@ -218,8 +218,8 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if f.text != "" && !f.fast {
 		return wrongUse("found --text without --fast, expected both")
 	}
-	if (*prompt == "") == (*file == "") {
-		return wrongUse("expected one of --prompt and --file")
+	if *prompt != "" && *file != "" || *prompt == "" && *file == "" && !*chat {
+		return wrongUse("expected one of --prompt and --file, or --chat, which has a conversation without them")
 	}
 	if (*system != "" || f.template != "") && !*chat {
 		return wrongUse("found --system or --chat-template without --chat, expected both")
@@ -253,11 +253,12 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	defer f.closes(m)
-	if *chat {
+	talk := *chat && text == "" && *file == ""
+	if *chat && !talk {
 		if text, err = f.chat(ctx, m, *system, text); err != nil {
 			return err
 		}
-	} else if m.ChatTemplate() != "" {
+	} else if !*chat && m.ChatTemplate() != "" {
 		f.say("the model has a chat template, which is not used: --chat takes the prompt for a message of a user\n")
 	}
 	x, err := f.openHead(ctx, m, f.kind())
@@ -270,7 +271,11 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	return f.generate(ctx, m, x, engine.Request{Most: *n, Sampling: o, LogProbs: -1, Ends: !*ignore, Shift: true, Keep: *keep}, text)
+	r := engine.Request{Most: *n, Sampling: o, LogProbs: -1, Ends: !*ignore, Shift: true, Keep: *keep}
+	if talk {
+		return f.converse(ctx, m, x, r, *system)
+	}
+	return f.generate(ctx, m, x, r, text)
 }
 
 // chat returns the prompt of a chat of one message of a user, after one of the system.
@@ -359,20 +364,49 @@ func exactly(n int, option string) string {
 	return fmt.Sprintf("tokens that the exact head chose: %d, because the text there is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", n)
 }
 
+// running runs an engine until end.
+func running(m *llamacpp.Model, x *llamacpp.Head, o engine.Options) (e *engine.Engine, end func()) {
+	e = engine.New(m, x, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { e.Run(ctx); close(ended) }()
+	return e, func() { cancel(); <-ended }
+}
+
 func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, r engine.Request, prompt string) error {
 	ids, err := f.tokens(ctx, m, prompt, true)
 	if err != nil {
 		return err
 	}
+	e, end := running(m, x, engine.Options{})
+	defer end() // before the model is closed
+	done, _, err := f.write(ctx, m, e, r, ids)
+	if err != nil && done.Written == 0 {
+		return err
+	}
+	f.reasons(x, r, done)
+	return err
+}
+
+// reasons tells why the exact head chose tokens, if it chose many though there is a preview, and how far
+// a head is that learns.
+func (f *flags) reasons(x *llamacpp.Head, r engine.Request, done engine.Result) {
+	if x.Previews() && 10*done.Exact > done.Written {
+		f.say("%s", exactly(done.Exact, r.Unpreviewed()))
+	}
+	if l := x.Learner(); l != nil && !l.Screened() {
+		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())
+	}
+}
+
+// write writes the tokens after a prompt, and returns their text.
+func (f *flags) write(ctx context.Context, m *llamacpp.Model, e *engine.Engine, r engine.Request, ids []uint32) (engine.Result, string, error) {
 	out := bufio.NewWriter(f.stdout)
 	var failed error
-	e := engine.New(m, x, engine.Options{})
-	running, end := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { e.Run(running); close(ended) }()
-	defer func() { end(); <-ended }() // before the model is closed
+	var all strings.Builder
 	start, cpu := time.Now(), cpuTime()
 	r.Prompt, r.Write = ids, func(text string, _ []engine.Token) bool {
+		all.WriteString(text)
 		out.WriteString(text)
 		failed = out.Flush()
 		return failed == nil
@@ -381,11 +415,11 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	var long *engine.TooLongError
 	switch {
 	case errors.As(err, &long):
-		return fmt.Errorf("%w: see --context", err)
+		return engine.Result{}, "", fmt.Errorf("%w: see --context", err)
 	case errors.Is(err, engine.ErrNoToken):
-		return fmt.Errorf("%w: see --ban and --allow", err)
+		return engine.Result{}, "", fmt.Errorf("%w: see --ban and --allow", err)
 	case err != nil:
-		return err
+		return engine.Result{}, "", err
 	}
 	<-job.Done()
 	done, err := job.Result()
@@ -393,10 +427,14 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		err = failed
 	}
 	if err != nil && done.Written == 0 {
-		return err
+		return done, "", err
 	}
 	fmt.Fprintln(f.stdout)
-	f.say("prompt: %d tokens%s; written: %d%s\n", done.Read, pace(done.Read, done.Reading), done.Written, pace(done.Written, done.Time))
+	cached := ""
+	if done.Cached > 0 {
+		cached = fmt.Sprintf(", of which %d were read before", done.Cached)
+	}
+	f.say("prompt: %d tokens%s%s; written: %d%s\n", done.Read, cached, pace(done.Read-done.Cached, done.Reading), done.Written, pace(done.Written, done.Time))
 	if starved(cmp.Or(f.threads, runtime.GOMAXPROCS(0)), cpuTime()-cpu, time.Since(start)) {
 		f.say(waited)
 	}
@@ -413,11 +451,5 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	if err == nil && done.Written == 0 && done.Reason == engine.Stopped {
 		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", done.End, m.Name(done.End))
 	}
-	if x.Previews() && 10*done.Exact > done.Written {
-		f.say("%s", exactly(done.Exact, r.Unpreviewed()))
-	}
-	if l := x.Learner(); l != nil && !l.Screened() {
-		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())
-	}
-	return err
+	return done, all.String(), err
 }

@@ -55,10 +55,21 @@ var verbs = []verb{
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), cmdline.Interrupts()...)
-	context.AfterFunc(ctx, stop) // the next signal ends the program at once
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, cmdline.Interrupts()...)
+	go func() {
+		s := <-signals
+		signal.Stop(signals) // the next signal ends the program at once
+		cancel(&signalled{s})
+	}()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// signalled is the cause of the end of a context by a signal.
+type signalled struct{ signal os.Signal }
+
+func (e *signalled) Error() string { return e.signal.String() }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err := simd.Err(); err != nil { // a run on another level than the user believes
@@ -414,7 +425,7 @@ func (f *flags) tokens(ctx context.Context, m *llamacpp.Model, text string, spec
 // readText reads the text of a file, - for standard input.
 func (f *flags) readText(ctx context.Context, path string) (string, error) {
 	return waiting(ctx, f, func() (string, error) {
-		in := os.Stdin
+		in := standardInput
 		if path != "-" {
 			var err error
 			if in, err = os.Open(path); err != nil {

@@ -31,8 +31,8 @@ Serves OpenAI's API over HTTP: /v1/chat/completions, /v1/completions, /v1/models
 and /metrics. Requests share the batches of llama.cpp. --fast works as in generate. docs/server.md
 has the fields. The port is open at once: answers are 503 until the model is read, and by the exact
 head while --fast makes its preview, in a process of the lowest priority. After SIGTERM running
-requests have --grace to end. There are no passwords and no TLS: put a proxy in front of it before
-others can reach it.`
+requests have --grace to end; the port is open meanwhile, for 5 seconds at least: /health and new
+requests are 503. There is no TLS: put a proxy in front of it before others can reach it.`
 
 // mostConnections bounds connections, each of which takes some kilobytes.
 const mostConnections = 1024
@@ -52,10 +52,18 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	memory := f.Int("max-memory", 128, "the memory for all bodies, and for what is read of them, in `MiB`")
 	cached := f.Int("cache", -1, "`MiB` of finished texts to keep for others, -1 for all that have room")
 	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
+	f.BoolVar(&o.Strict, "strict", false, "refuse fields that nothing reads: otherwise a header names them")
+	access := f.access()
+	format := f.String("log", "", "a line for each request: the `format` text (without --quiet), json or off")
 	if err := f.parse(args); err != nil {
 		return err
 	}
+	if err := access.read(&o); err != nil {
+		return err
+	}
 	switch {
+	case *format != "" && !slices.Contains([]string{"text", "json", "off"}, *format):
+		return wrongUse("--log: found %q, expected text, json or off", *format)
 	case f.fast && f.screen != "":
 		return wrongUse("found --fast and --screen, expected one of them")
 	case f.text != "" && !f.fast:
@@ -76,6 +84,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if _, _, err := net.SplitHostPort(*addr); err != nil { // an empty one would be any port of all interfaces
 		return wrongUse("--addr: found %q, expected host:port: %v", *addr, err)
 	}
+	o.Log = f.logger(*format)
 	o.Body, o.Memory, o.Budget = int64(*body)<<20, int64(*memory)<<20, f.budget
 	if o.Cache = int64(*cached) << 20; *cached < 0 {
 		o.Cache = -1
@@ -151,6 +160,9 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		f.say("the model has no chat template: /v1/chat/completions needs --chat-template\n")
 	}
 	f.say("%v\n", s)
+	if threads := cmp.Or(f.threads, runtime.GOMAXPROCS(0)); waits(threads, spin(threads)) {
+		f.say(busyAtStart)
+	}
 	p.ready(s)
 	if f.fast && (f.preview == nil || f.anew) {
 		f.say("preview: it is made while the head above answers\n")
@@ -205,6 +217,7 @@ type port struct {
 	end      func()
 	served   chan error
 	ended    chan struct{} // is closed when the server has ended; nil without one
+	grace    time.Duration
 }
 
 // openPort answers the requests of a listener.
@@ -236,8 +249,12 @@ func (p *port) ready(s *openai.Server) {
 	p.f.say("listening on http://%s\n", p.listener.Addr())
 }
 
+// lingers is the time for which the port stays open after SIGTERM though there is no request: those who
+// send requests learn by then that the server ends.
+const lingers = 5 * time.Second
+
 // serve serves until ctx ends, and then until all requests are answered, for the time of grace at
-// most.
+// most. The port is open meanwhile, and requests that come are 503.
 func (p *port) serve(ctx context.Context, s *openai.Server, grace time.Duration) error {
 	select {
 	case err := <-p.served:
@@ -245,10 +262,23 @@ func (p *port) serve(ctx context.Context, s *openai.Server, grace time.Duration)
 		return err
 	case <-ctx.Done():
 	}
+	p.grace = grace
 	s.Stop()
+	begin, least := time.Now(), time.Duration(0)
+	if of := (*signalled)(nil); errors.As(context.Cause(ctx), &of) && of.signal == syscall.SIGTERM {
+		least = min(grace, lingers)
+	}
 	active, waiting := s.Busy()
 	p.f.say("stopping: requests under way: %d, waiting: %d\n", active, waiting)
-	return p.close(grace)
+	for active+waiting > 0 || time.Since(begin) < least {
+		left := grace - time.Since(begin)
+		if left <= 0 {
+			break
+		}
+		time.Sleep(min(left, 20*time.Millisecond))
+		active, waiting = s.Busy()
+	}
+	return p.close(max(0, grace-time.Since(begin)))
 }
 
 // close ends the port, when all requests are answered or the time of grace is over, and then the
@@ -265,7 +295,7 @@ func (p *port) close(grace time.Duration) error {
 		if p.server.Shutdown(late) != nil {
 			p.server.Close()
 		}
-		err = fmt.Errorf("found requests under way after --grace %v, and ended them", grace)
+		err = fmt.Errorf("found requests under way after --grace %v, and ended them", p.grace)
 	}
 	p.end()
 	if p.ended != nil {

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"io"
 	"net"
 	"net/http"
@@ -14,8 +14,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 
 // A chat is the text that the template makes of the prompt, and generate prints notes on surprising
@@ -69,8 +72,16 @@ func TestGenerateAChat(t *testing.T) {
 // serving runs the server until stop, and returns its address; ended has the result of run.
 func serving(t *testing.T, args ...string) (url string, stop func(), ended chan error) {
 	t.Helper()
-	need(t)
 	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	url, ended = servingUntil(t, ctx, args...)
+	return url, cancel, ended
+}
+
+// servingUntil runs it until the end of ctx.
+func servingUntil(t *testing.T, ctx context.Context, args ...string) (url string, ended chan error) {
+	t.Helper()
+	need(t)
 	r, w := io.Pipe()
 	ended = make(chan error, 1)
 	go func() {
@@ -78,7 +89,6 @@ func serving(t *testing.T, args ...string) (url string, stop func(), ended chan 
 		w.Close()
 		ended <- err
 	}()
-	t.Cleanup(cancel)
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		if at, ok := strings.CutPrefix(lines.Text(), "listening on "); ok {
@@ -90,7 +100,7 @@ func serving(t *testing.T, args ...string) (url string, stop func(), ended chan 
 		t.Fatalf("found no server: %v", <-ended)
 	}
 	go io.Copy(io.Discard, r)
-	return url, cancel, ended
+	return url, ended
 }
 
 // The text of the server at temperature 0 equals the text of generate, for each kind of head; its
@@ -225,9 +235,9 @@ func TestServeWithoutGrace(t *testing.T) {
 	}
 }
 
-// The port closes at once, while requests under way have their grace: no request comes that could not
-// end.
-func TestThePortClosesBeforeTheGrace(t *testing.T) {
+// The port is open as long as requests under way have their grace: others are told, by 503, and so is who
+// asks for the health.
+func TestThePortIsOpenForTheGrace(t *testing.T) {
 	url, stop, ended := serving(t, "--grace", "1h", "--parallel", "1")
 	r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Once","max_tokens":4000,"ignore_eos":true,"stream":true}`))
 	if err != nil {
@@ -236,21 +246,161 @@ func TestThePortClosesBeforeTheGrace(t *testing.T) {
 	defer r.Body.Close()
 	stop()
 	events := bufio.NewScanner(r.Body)
-	for open := true; open; { // the text goes on meanwhile
+	for { // the text goes on meanwhile
 		if !events.Scan() {
-			t.Fatal("found an open port at the end of a request under way, expected it closed before")
+			t.Fatal("found the end of a request under way, expected a server that says that it ends")
 		}
-		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-		if open = err == nil; open {
-			c.Close()
+		if status, _ := health(t, url); status == 503 {
+			break
 		}
 	}
+	a, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Once"}`))
+	if err != nil || a.StatusCode != 503 || a.Header.Get("Retry-After") == "" {
+		t.Errorf("a request after the end: found %v, %v, expected 503", a, err)
+	}
+	if a != nil {
+		a.Body.Close()
+	}
 	if !events.Scan() {
-		t.Errorf("found the end of the stream, %v, expected more of it after the port is closed", events.Err())
+		t.Errorf("found the end of the stream, %v, expected more of it", events.Err())
 	}
 	r.Body.Close() // the client goes away, and the server ends without a failure
 	if err := <-ended; err != nil {
 		t.Errorf("found the error %v at the end", err)
+	}
+	if _, err := http.Get(url + "/health"); err == nil {
+		t.Error("found an open port after the end")
+	}
+}
+
+// After SIGTERM a server without requests answers for a moment, so that those who send requests learn
+// that it ends; after the interrupt key it ends at once.
+func TestThePortLingersAfterSIGTERM(t *testing.T) {
+	for _, c := range []struct {
+		signal os.Signal
+		grace  string
+		answer bool
+	}{{syscall.SIGTERM, "1h", true}, {os.Interrupt, "1h", false}} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		url, ended := servingUntil(t, ctx, "--grace", c.grace)
+		cancel(&signalled{c.signal})
+		if c.answer {
+			for status := 200; status == 200; {
+				status, _ = health(t, url)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("%v: found the error %v", c.signal, err)
+		}
+	}
+}
+
+// A server in the log format JSON writes nothing else; a wrong key and a wrong origin are found before
+// the model is read.
+func TestServeForOperators(t *testing.T) {
+	need(t)
+	keys := filepath.Join(t.TempDir(), "keys")
+	write := func(text string) {
+		if err := os.WriteFile(keys, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		file string
+		want string
+	}{
+		{[]string{"--log", "xml"}, "", `--log: found "xml"`},
+		{[]string{"--api-key", "a,,b"}, "", "--api-key: found a key that is empty"},
+		{[]string{"--api-key-file", keys}, "a\n\nb\n", "--api-key-file: " + keys + ": found a key that is empty"},
+		{[]string{"--api-key-file", keys}, " \n", "found a key that is empty"},
+		{[]string{"--cors", "*"}, "", "found * without a key"},
+		{[]string{"--cors", "app.example"}, "", `--cors: found "app.example"`},
+	} {
+		write(c.file)
+		if _, why := runs(t, context.Background(), 2, append([]string{"serve", "--model", "none.gguf"}, c.args...)...); !strings.Contains(why, c.want) {
+			t.Errorf("%q: found %q, expected %q", c.args, why, c.want)
+		}
+	}
+	write("first\r\n  second  \n")
+	t.Setenv(keyVariable, "third, fourth")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var out bytes.Buffer
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := runServe(ctx, []string{"--model", gguf, "--threads", "1", "--addr", "127.0.0.1:0", "--log", "json", "--api-key-file", keys, "--cors", "https://app.example"}, io.Discard, w)
+		w.Close()
+		ended <- err
+	}()
+	url, lines := "", make(chan string, 100)
+	go func() {
+		for all := bufio.NewScanner(r); all.Scan(); {
+			lines <- all.Text()
+		}
+		close(lines)
+	}()
+	next := func() (x struct{ Msg, Level, Path string }) {
+		t.Helper()
+		line, ok := <-lines
+		if !ok {
+			t.Fatalf("found the end of the log: %v", <-ended)
+		}
+		out.WriteString(line)
+		if err := json.Unmarshal([]byte(line), &x); err != nil || x.Msg == "" || x.Level == "" {
+			t.Fatalf("found the line %s, %v, expected JSON with a message", line, err)
+		}
+		return x
+	}
+	for url == "" {
+		url, _ = strings.CutPrefix(next().Msg, "listening on ")
+		if !strings.HasPrefix(url, "http") {
+			url = ""
+		}
+	}
+	for key, want := range map[string]int{"first": 200, "second": 200, "third": 200, "fourth": 200, "": 401, "fifth": 401} {
+		q, _ := http.NewRequest("GET", url+"/v1/models", nil)
+		q.Header.Set("Authorization", "Bearer "+key)
+		a, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		if a.StatusCode != want {
+			t.Errorf("the key %q: found %d, expected %d", key, a.StatusCode, want)
+		}
+		if x := next(); x.Msg != "request" || x.Path == "" {
+			t.Errorf("found the line %+v, expected one of the request", x)
+		}
+	}
+	cancel()
+	for line := range lines {
+		out.WriteString(line)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, key := range []string{"first", "second", "third", "fourth", "fifth"} {
+		if strings.Contains(out.String(), key) {
+			t.Errorf("found the key %q in the log", key)
+		}
+	}
+}
+
+// The hint at the start is for threads that have a CPU for less than three quarters of the time.
+func TestTheHintAtTheStart(t *testing.T) {
+	for _, c := range []struct {
+		threads int
+		share   float64
+		want    bool
+	}{{2, 0.98, false}, {2, 0.76, false}, {2, 0.5, true}, {8, 0.74, true}, {1, 0.3, false}, {2, 1, false}} {
+		if waits(c.threads, c.share) != c.want {
+			t.Errorf("%d threads with a share of %v: found %v", c.threads, c.share, !c.want)
+		}
+	}
+	if share := spin(1); !(share > 0 && share < 1.5) {
+		t.Errorf("found the share %v of a thread", share)
 	}
 }
 

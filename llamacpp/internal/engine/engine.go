@@ -46,6 +46,10 @@ type Step struct {
 	// number of them whose best token the head had.
 	Audited, Agreed int
 	Took            time.Duration
+	// Reading is the time of llama.cpp for the tokens of prompts, and Model its time for tokens that
+	// were written: a batch of both counts by its tokens. Head is the time of the head, with
+	// log-probabilities.
+	Reading, Model, Head time.Duration
 }
 
 // chunk is the number of tokens of prompts that a step reads: other requests wait that long for
@@ -72,6 +76,7 @@ type Request struct {
 	Sampling
 	Stop     []string // texts that end the writing, and are not written; names of special tokens may be in them
 	LogProbs int      // the number of best tokens to return with each, besides itself; -1 for no log-probabilities
+	Named    []uint32 // distinct tokens to return with each in place of the best, if there are log-probabilities
 	Ends     bool     // the writing ends where the model ends the text
 	Shift    bool     // a full context loses its older half, besides what it keeps; otherwise it ends the writing
 	// Keep is the number of tokens at the beginning of the prompt that a full context keeps, in
@@ -108,7 +113,11 @@ type Result struct {
 	Exact         int    // tokens that the exact layer chose, the last one of a text that it ends among them
 	Shifts, Kept  int    // how often the context was full, and the tokens of the prompt that it kept then
 	Reading, Time time.Duration
-	Answers       []Answer // of a score
+	Queue         time.Duration // that the request waited for its place
+	// Model is the time of llama.cpp in the steps that wrote tokens of the request, and Head the time
+	// of the head, with log-probabilities: both are of all requests that had a part in these steps.
+	Model, Head time.Duration
+	Answers     []Answer // of a score
 	// Shared reports whether other requests had tokens in a batch or in the memory, or the request
 	// continued cached tokens: llama.cpp rounds otherwise then.
 	Shared bool
@@ -121,6 +130,9 @@ type Job struct {
 	head   *llamacpp.Head // of the engine when the job was taken
 	choose *Chooser
 	score  *score // or nil
+	copies []*Job // other requests of the same prompt: see StartCopies
+	of     *Job   // of a copy: the one that reads the prompt
+	taken  time.Time
 	done   chan struct{}
 	leave  func() bool // the end of ctx does nothing any more
 	result Result
@@ -155,6 +167,7 @@ type slot struct {
 	h       []float32 // after the last token, in this step
 	chosen  chosen    // in this step
 	best    []llamacpp.Choice
+	copies  []*slot // that wait for the end of the prompt
 }
 
 // chosen is the next token of a slot.
@@ -281,15 +294,11 @@ func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
 // Start checks a request, and takes it or has it wait. The end of ctx ends it, and frees its place
 // with the step under way.
 func (p *Place) Start(ctx context.Context, r Request) (*Job, error) {
-	e := p.e
-	j := &Job{Request: r, ctx: ctx, head: e.Head(), done: make(chan struct{})}
-	if err := e.check(j.Prompt); err != nil {
+	jobs, err := p.StartCopies(ctx, []Request{r})
+	if err != nil {
 		return nil, err
 	}
-	if err := r.Sampling.check(j.head); err != nil {
-		return nil, err
-	}
-	return j, p.take(j)
+	return jobs[0], nil
 }
 
 func (e *Engine) check(prompt []uint32) error {
@@ -317,6 +326,7 @@ func (p *Place) take(j *Job) error {
 	}
 	e.reserved--
 	p.e = nil
+	j.taken = time.Now()
 	e.waiting = append(e.waiting, j)
 	j.leave = context.AfterFunc(j.ctx, func() { e.forget(j) })
 	e.poke()
@@ -330,8 +340,7 @@ func (e *Engine) forget(j *Job) {
 	for i, of := range e.waiting {
 		if of == j {
 			e.waiting = append(e.waiting[:i], e.waiting[i+1:]...)
-			j.err = j.ctx.Err()
-			close(j.done)
+			j.end(j.ctx.Err())
 			return
 		}
 	}
@@ -365,8 +374,7 @@ func (e *Engine) Run(ctx context.Context) {
 	e.mu.Unlock()
 	for _, j := range waiting {
 		j.leave()
-		j.err = ErrClosed
-		close(j.done)
+		j.end(ErrClosed)
 	}
 	for _, s := range e.all() {
 		if s.job != nil {
@@ -404,13 +412,16 @@ func (e *Engine) next() (*slot, *Job) {
 		return nil, nil
 	}
 	for i, j := range e.waiting {
+		if e.active+1+len(j.copies) > e.o.Parallel {
+			break // nobody overtakes it: it would wait for ever
+		}
 		slots := e.slots
 		if j.Alone {
 			slots = e.alone
 		}
 		if at := slices.IndexFunc(slots, func(s *slot) bool { return s.job == nil }); at >= 0 {
 			e.waiting = slices.Delete(e.waiting, i, i+1)
-			e.active++
+			e.active += 1 + len(j.copies)
 			return slots[at], j
 		}
 	}
@@ -421,7 +432,7 @@ func (e *Engine) begin(s *slot, j *Job) {
 	e.came++
 	*s = slot{job: j, m: s.m, forks: s.forks, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
 		history: append(s.history[:0], j.Prompt...), keep: e.kept(&j.Request), best: s.best}
-	j.result.Read = len(j.Prompt)
+	j.result.Read, j.result.Queue = len(j.Prompt), s.start.Sub(j.taken)
 	var err error
 	if s.m == nil {
 		if s.m, err = e.m.Apart(); err != nil {
@@ -440,7 +451,8 @@ func (e *Engine) begin(s *slot, j *Job) {
 		return
 	}
 	// Here, so that only requests under way have the memory of a sampler.
-	if j.choose, err = NewChooser(j.head, j.Sampling); err != nil {
+	j.choose, err = NewChooser(j.head, j.Sampling)
+	if err = cmp.Or(e.seat(s), err); err != nil {
 		e.end(s, "", err)
 	}
 }
@@ -471,6 +483,7 @@ func (e *Engine) end(s *slot, reason Reason, err error) {
 		j.result.By = cmp.Or(j.result.By, stop)
 	}
 	switch {
+	case s.number < 0: // a copy that waited for its prompt
 	case !j.Alone:
 		e.cache.leave(s.number, !s.broken)
 	case s.m != nil:
@@ -482,12 +495,18 @@ func (e *Engine) end(s *slot, reason Reason, err error) {
 	} else {
 		j.result.Time = time.Since(s.start)
 	}
-	s.job, s.todo, s.h, s.out = nil, nil, nil, writer{}
+	copies := s.copies
+	s.job, s.todo, s.h, s.out, s.copies = nil, nil, nil, writer{}, nil
 	e.mu.Lock()
 	e.active--
 	e.mu.Unlock()
 	j.leave()
 	close(j.done)
+	for _, t := range copies { // the prompt has not come to its end
+		if t.job != nil && t.job.of == j {
+			e.end(t, reason, err)
+		}
+	}
 }
 
 // run is one step: it reads the next tokens of all sequences, and writes one for each that has read
@@ -594,10 +613,24 @@ func (e *Engine) read(ctx context.Context) error {
 	if !e.owners[0].job.Alone {
 		e.cache.room()
 	}
+	start, prompts := time.Now(), 0
 	states, err := e.turn[0].m.Decode(ctx, e.tokens...)
 	if err != nil {
 		return err
 	}
+	took := time.Since(start)
+	for _, s := range e.whose {
+		if s.prompt {
+			prompts++
+		}
+	}
+	for _, s := range e.owners {
+		if !s.prompt {
+			s.job.result.Model += took
+		}
+	}
+	reading := took * time.Duration(prompts) / time.Duration(len(e.tokens))
+	e.step.Reading, e.step.Model = e.step.Reading+reading, e.step.Model+took-reading
 	d := e.m.Dim()
 	for i, t := range e.tokens {
 		if t.State {
@@ -621,14 +654,20 @@ func (e *Engine) write() {
 		if s.job.score != nil {
 			continue
 		}
-		if s.job.Most == 0 {
-			e.end(s, Full, nil)
-			continue
+		for _, s := range append(e.fork(s), s) {
+			if s.job.Most == 0 {
+				e.end(s, Full, nil)
+				continue
+			}
+			e.ready = append(e.ready, s)
 		}
-		e.ready = append(e.ready, s)
 	}
+	start := time.Now()
 	e.choosesAll()
+	took := time.Since(start)
+	e.step.Head += took
 	for _, s := range e.ready {
+		s.job.result.Head += took
 		e.written(s)
 	}
 }
@@ -826,6 +865,10 @@ func (e *Engine) audit(took time.Duration) {
 // chosen one after them if it is none of them.
 func (e *Engine) logProbs(s *slot) error {
 	t, best, x := &s.chosen.Token, s.job.LogProbs, s.job.head
+	named := s.job.Named
+	if len(named) > 0 {
+		best = 0
+	}
 	k := min(max(best, 1), x.Labels())
 	if cap(s.best) < k {
 		s.best = make([]llamacpp.Choice, k)
@@ -843,6 +886,17 @@ func (e *Engine) logProbs(s *slot) error {
 		if i < best {
 			piece, special := e.text(c.ID)
 			t.Top = append(t.Top, Top{c.ID, piece, special, c.LogProb})
+		}
+	}
+	if len(named) > 0 {
+		logits := make([]float64, len(named))
+		if err := x.Logits(logits, s.h, named...); err != nil {
+			return err
+		}
+		for i, id := range named {
+			piece, special := e.text(id)
+			t.Top = append(t.Top, Top{id, piece, special, min(logits[i]-logZ, 0)})
+			listed = listed || id == t.ID
 		}
 	}
 	if !known {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/learning-to-screen/l2s"
 	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
@@ -120,11 +121,12 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 			s.m.Clear(s.forks + i)
 		}
 	}()
+	start := time.Now()
 	states, err := s.m.Decode(ctx, e.tokens...)
 	if err != nil {
 		return err
 	}
-	e.step.Read += len(e.tokens)
+	e.step.Read, e.step.Reading = e.step.Read+len(e.tokens), e.step.Reading+time.Since(start)
 	sums, err := e.logSums(s.job.head, states)
 	if err != nil {
 		return err
@@ -146,6 +148,7 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 
 // logSums returns log Z of each state, of one search for all.
 func (e *Engine) logSums(x *llamacpp.Head, states []float32) ([]float64, error) {
+	defer func(start time.Time) { e.step.Head += time.Since(start) }(time.Now())
 	d := e.m.Dim()
 	sums := make([]float64, len(states)/d)
 	r := sum(x)

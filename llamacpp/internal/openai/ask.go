@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -27,6 +26,7 @@ const (
 	mostStops    = 16
 	mostStopping = 1024 // bytes of a stop text
 	mostTop      = 20   // top_logprobs
+	mostNamed    = 128  // logprob_token_ids, as in vLLM
 	mostAnswers  = 256  // of a score
 	mostBias     = 100
 	mostMessages = 100_000
@@ -37,6 +37,8 @@ type asked struct {
 	engine.Request
 	chat          bool
 	stream, usage bool
+	byID          bool // tokens of log-probabilities are shown by their ids
+	choices       int
 }
 
 // ask reads a request for text.
@@ -55,6 +57,7 @@ func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failur
 		f.failed = cmp.Or(f.failed, o.failed)
 	}
 	s.sampling(f, &a.Sampling)
+	a.choices = s.choices(f)
 	a.Stop = f.texts("stop", "a string, or a list of strings", mostStops)
 	for i, text := range a.Stop {
 		if text == "" || len(text) > mostStopping {
@@ -71,8 +74,9 @@ func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failur
 	} else {
 		a.LogProbs = int(f.integer("logprobs", -1, 0, mostTop))
 	}
+	s.named(f, a)
 	f.unbuilt()
-	f.known(slices.Concat(anywhere, written, []string{"prompt", "messages"}))
+	f.known(slices.Concat(anywhere, written, []string{"prompt", "messages"}), s.o.Strict)
 	if f.failed != nil {
 		return nil, f.failed
 	}
@@ -87,12 +91,6 @@ func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failur
 
 // unbuilt refuses what no path does.
 func (f *fields) unbuilt() {
-	if n := f.integer("n", 1, 1, 128); n != 1 {
-		f.fail("n", "found %d, expected 1: one answer to a request", n)
-	}
-	if n := f.integer("best_of", 1, 1, 128); n != 1 {
-		f.fail("best_of", "found %d, expected 1", n)
-	}
 	if o := f.object("response_format"); o != nil {
 		var kind string
 		o.get("type", "a string", &kind)
@@ -122,59 +120,6 @@ func (f *fields) unbuilt() {
 var anywhere = []string{"deterministic", "cache_prompt", "n", "best_of", "response_format", "tools", "functions", "suffix", "echo", "audio",
 	"tool_choice", "function_call", "modalities", "model", "user", "metadata", "store", "service_tier", "safety_identifier",
 	"prompt_cache_key", "prompt_cache_retention", "prediction", "parallel_tool_calls", "reasoning_effort", "verbosity"}
-
-// otherNames are names of other servers for fields.
-var otherNames = map[string]string{"n_predict": "max_tokens", "max_new_tokens": "max_tokens", "repetition_penalty": "repeat_penalty", "input": "prompt"}
-
-// known refuses the first field, by its name, that nothing reads: a mistyped one would not do what its
-// client believes.
-func (f *fields) known(names []string) {
-	for _, name := range slices.Sorted(maps.Keys(f.of)) {
-		if slices.Contains(names, name) || string(bytes.TrimSpace(f.of[name])) == "null" {
-			continue
-		}
-		meant := otherNames[name]
-		best := 3
-		for _, other := range names {
-			if d := changes(strings.ToLower(name), other, best); otherNames[name] == "" && d < best {
-				best, meant = d, other
-			}
-		}
-		if meant != "" {
-			meant = ": " + meant + "?"
-		}
-		f.fail(name, "found a field that this server does not know, expected one that it does%s", meant)
-		if f.failed.Param != nil && *f.failed.Param == name {
-			f.failed.code("unknown_field")
-		}
-		return
-	}
-}
-
-// changes is the number of letters to add, leave out or replace that lead from one name to another, or
-// most if it is not less.
-func changes(a, b string, most int) int {
-	if len(a)-len(b) >= most || len(b)-len(a) >= most {
-		return most
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			diagonal := before
-			if a[i] != b[j] {
-				diagonal++
-			}
-			before = row[j+1]
-			row[j+1] = min(diagonal, row[j]+1, before+1)
-		}
-	}
-	return min(row[len(b)], most)
-}
 
 // sampling reads how tokens are chosen.
 func (s *Server) sampling(f *fields, o *engine.Sampling) {
@@ -342,7 +287,7 @@ func (s *Server) prompt(ctx context.Context, f *fields) ([]uint32, *failure) {
 
 // bytes is the memory of what a request has after its body.
 func (a *asked) bytes() int64 {
-	n := 8*len(a.Prompt) + 8*len(a.Biases) // with the history
+	n := 4*len(a.Prompt)*(1+a.choices) + 8*len(a.Biases) + 4*len(a.Named) // with the histories
 	for _, text := range a.Stop {
 		n += len(text)
 	}

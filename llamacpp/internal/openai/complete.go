@@ -2,11 +2,11 @@ package openai
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,22 +16,24 @@ import (
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 
-// piece is a part of an answer, as it comes.
+// piece is a part of an answer, as it comes, or its end.
 type piece struct {
 	text   string
 	tokens []engine.Token
+	choice int
+	ends   bool
 }
 
-// feed holds parts of an answer until the client takes them.
+// feed holds parts of answers until the client takes them.
 type feed struct {
 	mu     sync.Mutex
 	pieces []piece
 	come   chan struct{}
 }
 
-func (f *feed) write(text string, tokens []engine.Token) bool {
+func (f *feed) write(p piece) bool {
 	f.mu.Lock()
-	f.pieces = append(f.pieces, piece{text, tokens})
+	f.pieces = append(f.pieces, p)
 	f.mu.Unlock()
 	select {
 	case f.come <- struct{}{}:
@@ -57,9 +59,14 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-func usageOf(r engine.Result) *usage {
-	u := &usage{Prompt: r.Read, Completion: r.Written, Total: r.Read + r.Written}
-	u.Details.Cached = r.Cached
+// usageOf counts the tokens of a request: its prompt once, and all its answers.
+func usageOf(results ...engine.Result) *usage {
+	u := &usage{Prompt: results[0].Read}
+	u.Details.Cached = results[0].Cached
+	for _, r := range results {
+		u.Completion += r.Written
+	}
+	u.Total = u.Prompt + u.Completion
 	return u
 }
 
@@ -89,88 +96,115 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if failed := h.become(a.bytes()); failed != nil {
 		return failed
 	}
-	v := &view{s: s, asked: a, created: time.Now().Unix()}
-	v.id = "cmpl-" + rand.Text()
-	if chat {
-		v.id = "chat" + v.id
-	}
-	ctx := client.ctx
-	if !a.stream {
-		var all piece
-		a.Write = func(text string, tokens []engine.Token) bool {
-			all.text += text
-			all.tokens = append(all.tokens, tokens...)
+	f.tell(w)
+	note := noteOf(w)
+	note.stream = a.stream
+	views, all, requests := make([]*view, a.choices), make([]piece, a.choices), a.seeded()
+	feed := &feed{come: make(chan struct{}, 1)}
+	for i := range requests {
+		views[i] = &view{s: s, asked: a, created: time.Now().Unix(), choice: i, id: "cmpl-" + note.id}
+		if chat {
+			views[i].id = "chat" + views[i].id
+		}
+		requests[i].Write = func(text string, tokens []engine.Token) bool {
+			if a.stream {
+				return feed.write(piece{text: text, tokens: tokens, choice: i})
+			}
+			all[i].text += text
+			all[i].tokens = append(all[i].tokens, tokens...)
 			return true
 		}
-		job, failed := s.start(place.Start(ctx, a.Request))
-		if failed != nil {
-			return failed
-		}
-		client.wait(w, job)
-		v.by = job.Head()
-		result, err := job.Result()
-		if failed := ended(err); failed != nil {
-			return failed
-		}
-		return s.answer(w, v.whole(all, result))
 	}
-	feed := &feed{come: make(chan struct{}, 1)}
-	a.Write = feed.write
-	job, failed := s.start(place.Start(ctx, a.Request))
-	if failed != nil {
+	jobs, err := place.StartCopies(client.ctx, requests)
+	if failed := s.notStarted(err); failed != nil {
 		return failed
 	}
-	v.by = job.Head()
+	results := make([]engine.Result, len(jobs))
+	for i, job := range jobs {
+		views[i].by = job.Head()
+	}
+	if !a.stream {
+		for i, job := range jobs {
+			client.wait(w, job)
+			if results[i], err = job.Result(); err != nil {
+				stop()
+				return ended(err)
+			}
+		}
+		note.results(results...)
+		return s.answer(w, whole(views, all, results))
+	}
+	for i, job := range jobs {
+		go func() {
+			<-job.Done() // after its last text
+			feed.write(piece{choice: i, ends: true})
+		}()
+	}
 	out := newEvents(s, w)
 	headers := func() {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("Cache-Control", "no-cache")
 		w.WriteHeader(http.StatusOK)
 	}
-	for begun, done := false, false; !done && out.err == nil; {
+	left := func() { // who takes no part of an answer frees its place
+		stop()
+		for _, job := range jobs {
+			<-job.Done()
+		}
+	}
+	for begun, done := false, 0; done < len(jobs) && out.err == nil; {
 		select {
 		case <-feed.come:
 		case <-client.ended:
 			client.probe(headers)
 			continue
-		case <-job.Done():
-			done = true
-			if _, err := job.Result(); err != nil && !begun { // the answer can have a status still
-				return ended(err)
-			}
-		}
-		if !begun {
-			headers()
-			v.begin()
-			if chat {
-				v.chunk(out, piece{}, "", true)
-			}
-			begun = true
 		}
 		for _, p := range feed.take() {
-			v.chunk(out, p, "", false)
+			if p.ends {
+				results[p.choice], err = jobs[p.choice].Result()
+				if failed := ended(err); failed != nil {
+					left()
+					if !begun { // the answer can have a status still
+						return failed
+					}
+					out.send(object{"error": failed})
+					out.flush()
+					return nil
+				}
+			}
+			if !begun {
+				headers()
+				for _, v := range views {
+					if v.begin(); chat {
+						v.chunk(out, piece{}, "", true)
+					}
+				}
+				begun = true
+			}
+			if !p.ends {
+				views[p.choice].chunk(out, p, "", false)
+				continue
+			}
+			if done++; done == len(jobs) && !a.usage {
+				views[p.choice].last(timings(results...))
+			}
+			views[p.choice].chunk(out, piece{}, results[p.choice].Reason, false)
 		}
-		if !done { // otherwise the last events come with these
+		if done < len(jobs) { // otherwise the last events come with these
 			out.flush()
 		}
 	}
 	if out.err != nil {
-		stop() // who takes no part of an answer frees its place
-		<-job.Done()
+		left()
 		return nil
 	}
-	result, err := job.Result()
-	if failed := ended(err); failed != nil {
-		out.send(object{"error": failed})
-	} else {
-		v.chunk(out, piece{}, result.Reason, false)
-		if a.usage {
-			last := v.head()
-			last["choices"], last["usage"] = []any{}, usageOf(result)
-			out.send(last)
-		}
-		out.buf.WriteString("data: [DONE]\n\n")
+	note.results(results...)
+	if a.usage {
+		last := views[0].head()
+		last["choices"], last["usage"], last["timings"] = []any{}, usageOf(results...), timings(results...)
+		out.send(last)
 	}
+	out.buf.WriteString("data: [DONE]\n\n")
 	out.flush()
 	return nil
 }
@@ -234,6 +268,7 @@ type view struct {
 	by      *llamacpp.Head // finds its tokens
 	id      string
 	created int64
+	choice  int    // its index
 	offset  int    // of the text, in whole characters
 	part    string // the bytes of a character after them
 
@@ -255,15 +290,19 @@ func (v *view) head() object {
 }
 
 // whole returns a whole answer.
-func (v *view) whole(all piece, r engine.Result) object {
-	choice := object{"index": 0, "finish_reason": r.Reason, "logprobs": v.logProbs(all.tokens)}
-	if v.asked.chat {
-		choice["message"] = object{"role": "assistant", "content": all.text, "refusal": nil}
-	} else {
-		choice["text"] = all.text
+func whole(views []*view, all []piece, results []engine.Result) object {
+	choices := make([]any, len(views))
+	for i, v := range views {
+		choice := object{"index": i, "finish_reason": results[i].Reason, "logprobs": v.logProbs(all[i].tokens)}
+		if v.asked.chat {
+			choice["message"] = object{"role": "assistant", "content": all[i].text, "refusal": nil}
+		} else {
+			choice["text"] = all[i].text
+		}
+		choices[i] = choice
 	}
-	o := v.head()
-	o["choices"], o["usage"] = []any{choice}, usageOf(r)
+	o := views[0].head()
+	o["choices"], o["usage"], o["timings"] = choices, usageOf(results...), timings(results...)
 	return o
 }
 
@@ -271,11 +310,18 @@ func (v *view) whole(all piece, r engine.Result) object {
 func (v *view) begin() {
 	var head bytes.Buffer
 	encode(&head, v.head())
-	v.before = "data: " + strings.TrimSuffix(head.String(), "}\n") + `,"choices":[{"index":0,`
+	v.before = "data: " + strings.TrimSuffix(head.String(), "}\n") + `,"choices":[{"index":` + strconv.Itoa(v.choice) + `,`
 	v.after = "}]}\n\n"
 	if v.asked.usage {
 		v.after = "}],\"usage\":null}\n\n"
 	}
+}
+
+// last adds timings to the last event.
+func (v *view) last(t object) {
+	var text bytes.Buffer
+	encode(&text, t)
+	v.after = `}],"timings":` + strings.TrimSuffix(text.String(), "\n") + "}\n\n"
 }
 
 // chunk adds an event: the first of a chat, a text, or the last, with a reason.
@@ -324,12 +370,12 @@ func (v *view) logProbs(tokens []engine.Token) any {
 		content := make([]object, len(tokens))
 		for i, t := range tokens {
 			top := []object{}
-			if v.asked.LogProbs > 0 {
+			if v.asked.LogProbs > 0 || len(v.asked.Named) > 0 {
 				for _, x := range t.Top {
-					top = append(top, entry(x.Piece, x.Special, x.LogProb))
+					top = append(top, v.entry(x.ID, x.Piece, x.Special, x.LogProb))
 				}
 			}
-			content[i] = entry(t.Piece, t.Special, t.LogProb)
+			content[i] = v.entry(t.ID, t.Piece, t.Special, t.LogProb)
 			content[i]["top_logprobs"] = top
 		}
 		return object{"content": content, "refusal": nil, "logprob_error": off}
@@ -344,7 +390,7 @@ func (v *view) logProbs(tokens []engine.Token) any {
 func (v *view) list(tokens []engine.Token) object {
 	texts, probs, tops, offsets := []string{}, []float64{}, []any{}, []int{}
 	for _, t := range tokens {
-		text := shown(t.Piece, t.Special, "bytes:")
+		text := v.shown(t.ID, t.Piece, t.Special)
 		texts, probs, offsets = append(texts, text), append(probs, least(t.LogProb)), append(offsets, v.offset)
 		for v.part += t.Piece; utf8.FullRuneInString(v.part); v.offset++ {
 			_, size := utf8.DecodeRuneInString(v.part)
@@ -355,9 +401,9 @@ func (v *view) list(tokens []engine.Token) object {
 			if x.ID == t.ID {
 				continue
 			}
-			key := shown(x.Piece, x.Special, "bytes:")
+			key := v.shown(x.ID, x.Piece, x.Special)
 			if _, twice := top[key]; twice {
-				key = fmt.Sprintf("token_id:%d", x.ID)
+				key = byID(x.ID)
 			}
 			top[key] = least(x.LogProb)
 		}
@@ -388,4 +434,24 @@ func entry(text, special string, p float64) object {
 		bytes = append(bytes, int(b))
 	}
 	return object{"token": shown(text, special, ""), "logprob": least(p), "bytes": bytes}
+}
+
+// byID is the name of a token by its id, as vLLM writes it.
+func byID(id uint32) string { return fmt.Sprintf("token_id:%d", id) }
+
+// shown is how /v1/completions shows a token.
+func (v *view) shown(id uint32, text, special string) string {
+	if v.asked != nil && v.asked.byID {
+		return byID(id)
+	}
+	return shown(text, special, "bytes:")
+}
+
+// entry describes a token of a chat.
+func (v *view) entry(id uint32, text, special string, p float64) object {
+	o := entry(text, special, p)
+	if v.asked.byID {
+		o["token"] = byID(id)
+	}
+	return o
 }

@@ -49,8 +49,9 @@ func (f *failure) with(status int) *failure {
 // is another field. Readers of fields take null for a field that is not there, and keep the first
 // failure.
 type fields struct {
-	of     map[string]json.RawMessage
-	failed *failure
+	of      map[string]json.RawMessage
+	failed  *failure
+	ignored []string // names that nothing reads
 }
 
 // mostFields bounds the fields of an object, each of which takes some hundred bytes besides its text.

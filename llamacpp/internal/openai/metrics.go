@@ -65,6 +65,9 @@ func (m *metrics) step(s engine.Step) {
 	m.steps.Exact += s.Exact
 	m.steps.Audited += s.Audited
 	m.steps.Agreed += s.Agreed
+	m.steps.Reading += s.Reading
+	m.steps.Model += s.Model
+	m.steps.Head += s.Head
 	if s.Written > 0 {
 		m.token.observe(s.Took.Seconds())
 	}
@@ -73,7 +76,11 @@ func (m *metrics) step(s engine.Step) {
 // count counts and times the requests of a handler.
 func (m *metrics) count(handler string, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start, noted := time.Now(), &notedWriter{ResponseWriter: w}
+		start := time.Now()
+		noted, ok := w.(*notedWriter)
+		if !ok {
+			noted = &notedWriter{ResponseWriter: w}
+		}
 		defer func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -93,6 +100,7 @@ func (m *metrics) count(handler string, h http.HandlerFunc) http.Handler {
 type notedWriter struct {
 	http.ResponseWriter
 	status int
+	note   note
 }
 
 // WriteHeader does nothing if the answer has begun already: see caller.probe.
@@ -199,6 +207,9 @@ func (m *metrics) write(w io.Writer) {
 	p.one("l2s_exact_tokens_total", "counter", "Written tokens that the exact layer answered: all, unless there is a preview or a screen.", float64(m.steps.Exact))
 	p.one("l2s_audited_tokens_total", "counter", "States that the exact layer was asked about too, to watch the precision of a preview or a screen.", float64(m.steps.Audited))
 	p.one("l2s_audited_agreed_total", "counter", "Audited states of which the best token was found.", float64(m.steps.Agreed))
+	p.one("l2s_prompt_seconds_total", "counter", "Time of the model for tokens of prompts; a step for these and for written tokens counts by its tokens.", m.steps.Reading.Seconds())
+	p.one("l2s_model_seconds_total", "counter", "Time of the model, up to its head, for written tokens.", m.steps.Model.Seconds())
+	p.one("l2s_head_seconds_total", "counter", "Time of the head: the choice of tokens, log-probabilities and scores.", m.steps.Head.Seconds())
 	p.head("l2s_token_seconds", "histogram", "Time of a step, which writes a token for each request under way.")
 	p.histogram("l2s_token_seconds", "", &m.token)
 	p.head("l2s_http_requests_total", "counter", "Requests, by handler and status.")

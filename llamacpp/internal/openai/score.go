@@ -50,6 +50,8 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 	if failed := ended(err); failed != nil {
 		return failed
 	}
+	noteOf(w).results(result)
+	f.tell(w)
 	sums, best := make([]float64, len(answers)), math.Inf(-1)
 	for i, a := range result.Answers {
 		for _, p := range a.LogProbs {
@@ -79,15 +81,21 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 
 // written are the fields of a request for text that say how tokens are written.
 var written = []string{"max_tokens", "max_completion_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k", "min_p",
-	"presence_penalty", "frequency_penalty", "repeat_penalty", "repeat_last_n", "logprobs", "top_logprobs", "logit_bias", "allowed_tokens", "ignore_eos"}
+	"presence_penalty", "frequency_penalty", "repeat_penalty", "repeat_last_n", "logprobs", "top_logprobs", "logit_bias", "allowed_tokens", "ignore_eos",
+	"logprob_token_ids", "return_tokens_as_token_ids"}
 
 // toScore reads a prompt, or messages, and the tokens of answers. Tokens may reach over the end of
 // the prompt: the common beginning of all texts of prompt and answer is the prompt.
 func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
+	for _, name := range []string{"n", "best_of"} {
+		if n := f.integer(name, 1, 1, math.MaxInt32); n != 1 {
+			return nil, nil, wrong(name, "found %d, expected 1: an answer has one score", n)
+		}
+	}
 	if f.unbuilt(); f.failed != nil {
 		return nil, nil, f.failed
 	}
-	if f.known(slices.Concat(anywhere, written, []string{"prompt", "messages", "answers"})); f.failed != nil {
+	if f.known(slices.Concat(anywhere, written, []string{"prompt", "messages", "answers"}), s.o.Strict); f.failed != nil {
 		return nil, nil, f.failed
 	}
 	for _, name := range written {

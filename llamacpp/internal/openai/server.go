@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -36,6 +37,10 @@ type Options struct {
 	Audit    float64       // of the engine
 	Cache    int64         // of the engine, in bytes
 	Local    bool          // refuses requests whose Host is not this machine
+	Strict   bool          // refuses fields that nothing reads
+	Keys     []string      // of which a request must have one, unless there are none
+	Origins  []string      // whose pages may ask, "*" for all
+	Log      *slog.Logger  // gets a line for each request, unless nil
 }
 
 // Forks is the Forks of the model of a server.
@@ -123,7 +128,8 @@ func (s *Server) timed(h http.Handler) http.Handler {
 	})
 }
 
-// Stop has /health fail: the server is about to end.
+// Stop has /health and requests that come fail, by 503: the server is about to end. Those that are under
+// way go on.
 func (s *Server) Stop() { s.stopping.Store(true) }
 
 // Preparing describes the making of a preview, beside requests that the exact layer answers.
@@ -206,15 +212,11 @@ func (s *Server) Handler() http.Handler {
 		}
 		return wrong("", "found the path %.80q, expected one of /v1/chat/completions, /v1/completions, /v1/score, /v1/models, /health and /metrics", r.URL.Path).with(http.StatusNotFound).code("unknown_url")
 	})
-	// A page of another site, in a browser on this machine, may not ask.
-	guard := http.NewCrossOriginProtection()
-	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, wrong("", "found a request of a page of another site, expected none").with(http.StatusForbidden).code("cross_origin"))
-	}))
+	h := s.crossOrigin(s.keyed(mux))
 	if s.o.Local {
-		return s.timed(s.local(guard.Handler(mux)))
+		h = s.local(h)
 	}
-	return s.timed(guard.Handler(mux))
+	return s.timed(s.logged(h))
 }
 
 func (s *Server) model() any {
@@ -231,6 +233,9 @@ func unavailable(why string) *failure {
 func (s *Server) refuse(w http.ResponseWriter, f *failure) {
 	if f.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
+	}
+	if f.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	if f.allow != "" {
 		w.Header().Set("Allow", f.allow)
@@ -277,7 +282,8 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, h *hol
 	control := http.NewResponseController(w)
 	until := time.Now().Add(s.o.Timeout)
 	_ = control.SetReadDeadline(until)
-	if s.over.Err() != nil {
+	if s.over.Err() != nil || s.stopping.Load() {
+		w.Header().Set("Connection", "close")
 		return nil, nil, unavailable("the server is about to end")
 	}
 	h = &hold{of: s}
@@ -394,20 +400,25 @@ func (s *Server) off(x *llamacpp.Head, shared bool) any {
 
 // start starts a job, or returns the reason why it does not.
 func (s *Server) start(job *engine.Job, err error) (*engine.Job, *failure) {
+	return job, s.notStarted(err)
+}
+
+// notStarted is the failure of a job that did not start, nil if it did.
+func (s *Server) notStarted(err error) *failure {
 	var long *engine.TooLongError
 	switch {
 	case err == nil:
-		return job, nil
+		return nil
 	case errors.As(err, &long):
-		return nil, wrong("", "%v", err).code(tooLong)
+		return wrong("", "%v", err).code(tooLong)
 	case errors.Is(err, engine.ErrBusy):
-		return nil, unavailable(s.full())
+		return unavailable(s.full())
 	case errors.Is(err, engine.ErrClosed):
-		return nil, unavailable(err.Error())
+		return unavailable(err.Error())
 	case errors.Is(err, engine.ErrNoToken):
-		return nil, wrong("logit_bias", "%v", err)
+		return wrong("logit_bias", "%v", err)
 	}
-	return nil, wrong("", "%v", err)
+	return wrong("", "%v", err)
 }
 
 // full returns the message that there is no place for a request.

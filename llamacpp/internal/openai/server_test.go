@@ -782,7 +782,13 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","stop":[1]}`, 400, "stop", "found [1]"},
 		{"completions", `{"prompt":"a","stop":""}`, 400, "stop", "0 bytes"},
 		{"completions", `{"prompt":"a","stop":["a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a"]}`, 400, "stop", "found 17"},
-		{"completions", `{"prompt":"a","n":2}`, 400, "n", "found 2"},
+		{"completions", `{"prompt":"a","n":3}`, 400, "n", "found 3, expected an integer, 1 to 2"},
+		{"completions", `{"prompt":"a","n":2,"best_of":3}`, 400, "best_of", "expected n, 2"},
+		{"completions", `{"prompt":"a","n":2,"deterministic":true}`, 400, "n", "found 2 with deterministic"},
+		{"completions", `{"prompt":"a","logprob_token_ids":[1]}`, 400, "logprob_token_ids", "without logprobs"},
+		{"completions", `{"prompt":"a","logprobs":1,"logprob_token_ids":[65536000]}`, 400, "logprob_token_ids", "expected ids below"},
+		{"completions", `{"prompt":"a","logprobs":1,"logprob_token_ids":["a"]}`, 400, "logprob_token_ids", "expected a list of ids"},
+		{"completions", `{"prompt":"a","logprobs":1,"logprob_token_ids":[1` + strings.Repeat(",2", 128) + `]}`, 400, "logprob_token_ids", "found 129 ids, expected at most 128"},
 		{"completions", `{"prompt":"a","best_of":3}`, 400, "best_of", "found 3"},
 		{"completions", `{"prompt":"a","logprobs":true}`, 400, "logprobs", "found true"},
 		{"completions", `{"prompt":"a","logprobs":50}`, 400, "logprobs", "found 50"},
@@ -890,13 +896,13 @@ func TestWrongRequests(t *testing.T) {
 		t.Errorf("found %d fields in docs/server.md, expected more", len(fields)/2)
 	}
 	s.ok(t, "/v1/score", `{"model":"m","user":"me","prompt":"a","messages":[],"answers":[" b"," c"],"stream":false,"n":1,"logit_bias":{},"stop":null}`)
-	// Names are exact: one in another case is an unknown field. Nothing is ignored that could change an answer.
+	// Names are exact. Nothing is ignored that could change an answer.
 	for name, meant := range map[string]string{"MAX_TOKENS": "max_tokens", "max_token": "max_tokens", "temprature": "temperature", "n_predict": "max_tokens",
-		"repetition_penalty": "repeat_penalty", "grammar": "", "mirostat": "", "PROMPT": "prompt", "": ""} {
+		"repetition_penalty": "repeat_penalty", "mirostat": "", "guided_regex": "", "PROMPT": "prompt"} {
 		for _, path := range []string{"/v1/completions", "/v1/score"} {
 			status, x := s.post(t, path, fmt.Sprintf(`{"prompt":"a",%q:5%s}`, name, map[string]string{"/v1/score": `,"answers":["a","b"]`}[path]))
 			message, _ := at(t, x, "error", "message").(string)
-			if status != 400 || name != "" && at(t, x, "error", "param") != name || at(t, x, "error", "code") != "unknown_field" && name != "" || meant != "" && !strings.HasSuffix(message, ": "+meant+"?") {
+			if status != 400 || at(t, x, "error", "param") != name || at(t, x, "error", "code") != "unknown_field" || meant != "" && !strings.HasSuffix(message, ": "+meant+"?") {
 				t.Errorf("%s with %q: found %d, %v, expected 400 and %q", path, name, status, x, meant)
 			}
 		}
