@@ -233,7 +233,7 @@ PEERS = {
     "hnswlib": Hnswlib(),
     "usearch i8": Usearch(),
     "ScaNN": ScaNN(),
-    "faiss PQ320 fast scan": Faiss("IVF1024,PQ{half}x4fs", probes=(16, 64, 256), refine=(20, 100)),
+    "faiss PQ fast scan": Faiss("IVF1024,PQ{half}x4fs", probes=(16, 64, 256), refine=(20, 100)),
     "faiss IVF1024": Faiss("IVF1024,Flat", probes=(4, 16, 64, 128)),
     "faiss HNSW32": Faiss("HNSW32", efs=(64, 128, 256, 512)),
     "SVS": SVS(),
