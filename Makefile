@@ -259,8 +259,8 @@ real: ## Measure the heads of Gemma 3 270M and SmolLM2, exact, drawn, previewed,
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real
 
 .PHONY: real-peers
-real-peers: ## The same for Gemma 3 270M, with libraries of nearest neighbours from PyPI; building their indexes takes an hour.
-	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --peers
+real-peers: ## Measure l2s and libraries of nearest neighbours from PyPI, by their Python packages, on Gemma's head (NAMES) and a made-up layer; building takes an hour.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" NAMES="$(NAMES)" scripts/real --peers
 
 .PHONY: real-kinds
 real-kinds: ## Measure the previews of these models on own states of labels (OWN=all: of every label), and on 41 kinds of text, one by one.

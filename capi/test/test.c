@@ -1,5 +1,5 @@
 /* Tests of libl2s.so as a C program sees it: test [NAME], all of them without a name; test fuzz CALLS, random
- * calls; test soak, threads and random calls until SIGTERM; test bench, the cost of a call.
+ * calls; test soak, threads and random calls until SIGTERM; test bench, for bench/main.go.
  * Answers are compared with plain loops here. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ enum { LABELS = 8000, DIM = 32, STATES = 4000, K = 5 };
 
 static float *weights, *bias, *states;
 
-static uint64_t seed = 1;
+static _Thread_local uint64_t seed = 1;
 
 static uint64_t next(void)
 {
@@ -624,27 +624,49 @@ static void write_npy(const char *path, const float *data, int rows, int columns
 	CHECK(f && fwrite(header, sizeof header, 1, f) == 1 && fwrite(data, 4, count, f) == count && fclose(f) == 0, "found no room for %s", path);
 }
 
+/* A layer in files, an index of it, and a file without content. */
+typedef struct {
+	char folder[256], w[300], b[300], index[300], empty[300];
+} files;
+
+static files make_files(void)
+{
+	files f;
+	make_data();
+	temporary(f.folder, sizeof f.folder);
+	CHECK(mkdtemp(f.folder), "found no folder");
+	snprintf(f.w, sizeof f.w, "%s/W.npy", f.folder);
+	snprintf(f.b, sizeof f.b, "%s/b.npy", f.folder);
+	snprintf(f.index, sizeof f.index, "%s/m.l2p", f.folder);
+	snprintf(f.empty, sizeof f.empty, "%s/empty", f.folder);
+	write_npy(f.w, weights, LABELS, DIM);
+	write_npy(f.b, bias, LABELS, 0);
+	fclose(fopen(f.empty, "wb"));
+	l2s_layer *layer = make_layer();
+	l2s_index *index = make_preview(layer);
+	OK(l2s_index_save(index, f.index));
+	OK(l2s_index_close(index));
+	OK(l2s_layer_close(layer));
+	return f;
+}
+
+static void remove_files(const files *f)
+{
+	unlink(f->w), unlink(f->b), unlink(f->index), unlink(f->empty), rmdir(f->folder);
+}
+
 /* Threads search while another one swaps layers and indexes and closes the old ones: layers in memory that is
  * freed at once, with the exact search, and layers in a file, with a preview in a file. */
 static void threads(double seconds)
 {
-	make_data();
-	char folder[256], w_path[300], b_path[300], index_path[300];
-	temporary(folder, sizeof folder);
-	CHECK(mkdtemp(folder), "found no folder");
-	snprintf(w_path, sizeof w_path, "%s/W.npy", folder);
-	snprintf(b_path, sizeof b_path, "%s/b.npy", folder);
-	snprintf(index_path, sizeof index_path, "%s/m.l2p", folder);
-	write_npy(w_path, weights, LABELS, DIM);
-	write_npy(b_path, bias, LABELS, 0);
+	const files f = make_files();
 	float *rows = malloc(sizeof(float) * LABELS * DIM);
 	memcpy(rows, weights, sizeof(float) * LABELS * DIM);
 	l2s_matrix w = matrix(rows, LABELS);
 	l2s_layer *layer, *old;
 	l2s_index *index;
 	OK(l2s_layer_new(&w, bias, 1, 0, &layer));
-	index = make_preview(layer);
-	OK(l2s_index_save(index, index_path));
+	OK(l2s_index_load(f.index, &index));
 	shared.done = 0, shared.answers = 0;
 	for (int by = 0; by < 2; by++) {
 		l2s_pool *pool = make_pool(layer, by ? index : NULL);
@@ -663,8 +685,8 @@ static void threads(double seconds)
 	do {
 		old = layer;
 		if (++swaps % 2) {
-			OK(l2s_layer_open(w_path, b_path, swaps % 4 == 1, &layer));
-			OK(l2s_index_load(index_path, &index));
+			OK(l2s_layer_open(f.w, f.b, swaps % 4 == 1, &layer));
+			OK(l2s_index_load(f.index, &index));
 			OK(l2s_pool_swap(shared.pool, layer, index));
 			OK(l2s_index_close(index));
 			OK(l2s_layer_close(old));
@@ -687,7 +709,7 @@ static void threads(double seconds)
 	OK(l2s_layer_close(layer));
 	if (swaps % 2 == 0)
 		free(rows);
-	unlink(w_path), unlink(b_path), unlink(index_path), rmdir(folder);
+	remove_files(&f);
 	printf("threads: %ld answers, %d swaps\n", shared.answers, swaps);
 	fflush(stdout);
 }
@@ -790,8 +812,19 @@ static void test_signals(void)
 #endif
 }
 
+static void copy_file(const char *from, const char *to)
+{
+	char part[1 << 16];
+	size_t n;
+	FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+	CHECK(in && out, "found no %s or no room for %s", from, to);
+	while ((n = fread(part, 1, sizeof part, in)) > 0)
+		CHECK(fwrite(part, 1, n, out) == n, "found no room for %s", to);
+	fclose(in), fclose(out);
+}
+
 /* The library cannot leave the process, as its threads cannot: dlclose does nothing, and dlopen finds
- * the same library. */
+ * the same library. A copy of its file is another library, with a runtime of its own. */
 static void test_loading(void)
 {
 	Dl_info of;
@@ -803,84 +836,183 @@ static void test_loading(void)
 	dlclose(dlopen(of.dli_fname, RTLD_NOW));
 	size_t labels, dim;
 	OK(l2s_layer_shape(layer, &labels, &dim));
+
+	char path[256];
+	temporary(path, sizeof path);
+	close(mkstemp(path));
+	copy_file(of.dli_fname, path);
+	void *copy = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	unlink(path);
+	CHECK(copy, "%s", dlerror());
+	if (!copy)
+		return;
+#define OF_COPY(name) __typeof__(&name) copy_##name = (__typeof__(&name))dlsym(copy, #name)
+	OF_COPY(l2s_layer_new);
+	OF_COPY(l2s_layer_shape);
+	OF_COPY(l2s_layer_close);
+	OF_COPY(l2s_pool_new);
+	OF_COPY(l2s_pool_close);
+	OF_COPY(l2s_topk);
+	OF_COPY(l2s_error);
+	l2s_matrix w = matrix(weights, LABELS);
+	l2s_layer *other;
+	l2s_pool *pool = make_pool(layer, NULL), *other_pool;
+	CHECK(copy_l2s_layer_new != l2s_layer_new && copy_l2s_layer_new(&w, bias, 1, 0, &other) == L2S_OK, "found %s", copy_l2s_error());
+	CHECK(copy_l2s_layer_shape(layer, &labels, &dim) == L2S_ERR_HANDLE && strstr(copy_l2s_error(), "has not made"), "found %s", copy_l2s_error());
+	REFUSED(L2S_ERR_HANDLE, "has not made", l2s_layer_shape(other, &labels, &dim));
+	CHECK(copy_l2s_pool_new(other, NULL, NULL, &other_pool) == L2S_OK, "found %s", copy_l2s_error());
+	int64_t ids[K], others[K];
+	double logits[K], numbers[K];
+	for (int i = 0; i < 200; i++) {
+		OK(l2s_topk(pool, states + i * DIM, K, ids, logits));
+		CHECK(copy_l2s_topk(other_pool, states + i * DIM, K, others, numbers) == L2S_OK, "found %s", copy_l2s_error());
+		CHECK(!memcmp(ids, others, sizeof ids) && !memcmp(logits, numbers, sizeof logits), "found another answer of the copy");
+	}
+	void *nothing = mmap(NULL, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* faults find the runtime that has them */
+	REFUSED(L2S_ERR_INTERNAL, "", l2s_topk(pool, nothing, K, ids, logits));
+	CHECK(copy_l2s_topk(other_pool, nothing, K, others, numbers) == L2S_ERR_INTERNAL, "found %s", copy_l2s_error());
+	munmap(nothing, 1 << 16);
+	CHECK(copy_l2s_pool_close(other_pool) == L2S_OK && copy_l2s_layer_close(other) == L2S_OK, "found %s", copy_l2s_error());
+	OK(l2s_pool_close(pool));
 	OK(l2s_layer_close(layer));
 }
 
 /* ---- random calls ---- */
 
-static void fuzz(int calls)
+enum { A_LAYER, AN_INDEX, A_POOL, TYPES, HANDLES = 4, KINDS = 23 };
+
+/* Of all threads that make random calls. */
+static struct {
+	files files;
+	uintptr_t handles[TYPES][HANDLES];
+	long succeeded[KINDS];
+	int calls;
+} fuzzed;
+
+/* Mostly of this type, and mostly one that was made. */
+static uintptr_t any_handle(int type)
 {
-	enum { N = 12 };
-	uintptr_t handles[N] = {0};
-	make_data();
-	char path[256];
-	temporary(path, sizeof path);
-	close(mkstemp(path));
+	uintptr_t h = __atomic_load_n(&fuzzed.handles[next() % 8 ? type : (int)(next() % TYPES)][next() % HANDLES], __ATOMIC_RELAXED);
+	if (next() % 32 == 0)
+		h = next();
+	if (next() % 32 == 0)
+		h ^= (uintptr_t)1 << next() % 64;
+	return h;
+}
+
+static void close_any(uintptr_t h)
+{
+	l2s_layer_close((l2s_layer *)h), l2s_index_close((l2s_index *)h), l2s_pool_close((l2s_pool *)h);
+}
+
+#define LAYER ((l2s_layer *)any_handle(A_LAYER))
+#define INDEX ((l2s_index *)any_handle(AN_INDEX))
+#define POOL ((l2s_pool *)any_handle(A_POOL))
+
+static void random_call(void)
+{
 	int64_t ids[64];
 	double numbers[64];
 	char text[256];
-	for (int i = 0; i < calls; i++) {
-		uintptr_t *at = &handles[next() % N], a = handles[next() % N], b = handles[next() % N];
-		if (next() % 16 == 0)
-			a = next();
-		if (next() % 16 == 0)
-			a ^= (uintptr_t)1 << next() % 64;
-		size_t k = next() % 8, length, labels, dim;
-		l2s_matrix x = matrix(states + next() % 1000 * DIM, next() % 8);
-		switch (next() % 8) {
-		case 0: x.dim = next() % 40; break;
-		case 1: x.type = next() % 20; x.rows = 1; break;
-		case 2: x.rows = next() % 2 ? 0 : next(); k = next(); break;
-		case 3: x.stride = (ptrdiff_t)(next() % 5) * 4 * DIM; break;
-		}
-		/* What could be true must be true: no size is above the memory. */
-		int huge = x.rows > 8 || k > 8;
-		l2s_request r = L2S_REQUEST;
-		int64_t some[8];
-		for (int j = 0; j < 8; j++)
-			some[j] = next() % 4 ? (int64_t)(next() % 2000) : (int64_t)next();
-		if (next() % 4 == 0)
-			r.allowed.ids = some, r.allowed.count = next() % 9;
-		if (next() % 4 == 0)
-			r.banned.ids = some, r.banned.count = next() % 9;
-		if (next() % 8 == 0)
-			r.among.ids = some, r.among.count = next() % 9;
-		r.log_sum = next() % 2, r.exact = next() % 2;
-		if (next() % 8 == 0)
-			r.within = (double)(int64_t)next(), r.budget = (double)(int64_t)next();
-		uintptr_t made = 0;
-		switch (next() % 18) {
-		case 0: { l2s_matrix w = matrix(weights, 1 + next() % 2000); l2s_layer_new(&w, next() % 2 ? bias : NULL, 1, 0, (l2s_layer **)&made); break; }
-		case 1: if (!huge) l2s_layer_new(&x, NULL, (double)(next() % 3), (double)(next() % 3), (l2s_layer **)&made); break;
-		case 2: l2s_layer_open(path, NULL, 0, (l2s_layer **)&made); break;
-		case 3: l2s_index_load(path, (l2s_index **)&made); break;
-		case 4: case 5: l2s_pool_new((l2s_layer *)a, next() % 2 ? (l2s_index *)b : NULL, NULL, (l2s_pool **)&made); break;
-		case 6: l2s_pool_swap((l2s_pool *)a, (l2s_layer *)b, NULL); break;
-		case 7: l2s_layer_close((l2s_layer *)a); break;
-		case 8: l2s_index_close((l2s_index *)a); break;
-		case 9: l2s_pool_close((l2s_pool *)a); break;
-		case 10: if (k <= 8) l2s_topk((l2s_pool *)a, states, k, ids, numbers); else CHECK(l2s_topk((l2s_pool *)a, states, k | LABELS << 1, ids, numbers) != L2S_OK, "found an answer of %zu labels", k); break;
-		case 11: case 12:
-			if (!huge) l2s_search((l2s_pool *)a, &x, k, &r, ids, numbers, NULL);
-			else { x.rows |= (size_t)1 << 62; CHECK(l2s_search((l2s_pool *)a, &x, k, &r, ids, numbers, NULL) != L2S_OK, "found answers to %zu contexts", x.rows); }
-			break;
-		case 13: if (!huge) l2s_logits((l2s_pool *)a, &x, some, k, numbers); break;
-		case 14: if (!huge) l2s_log_probs((l2s_pool *)a, &x, some, 1, numbers); break;
-		case 15: if (!huge) l2s_log_sums((l2s_pool *)a, &x, next() % 3, .5, numbers, NULL, NULL); break;
-		case 16: l2s_layer_shape((l2s_layer *)a, &labels, &dim); l2s_layer_info((l2s_layer *)a, text, next() % sizeof text, &length); l2s_layer_set_threads((l2s_layer *)a, next() % 4); break;
-		case 17: if (!huge) l2s_preview_make((l2s_layer *)a, &x, NULL, NULL, NULL, (l2s_index **)&made); break;
-		}
-		if (made) {
-			l2s_layer_close((l2s_layer *)*at), l2s_index_close((l2s_index *)*at), l2s_pool_close((l2s_pool *)*at);
-			*at = made;
-		}
+	l2s_step steps[4];
+	l2s_stats stats;
+	size_t k = next() % 8, length, labels, dim;
+	l2s_matrix x = matrix(states + next() % 1000 * DIM, next() % 8);
+	switch (next() % 16) {
+	case 0: x.dim = next() % 40; break;
+	case 1: x.type = next() % 20; x.rows = 1; break;
+	case 2: x.rows = next() % 2 ? 0 : next(); k = next(); break;
+	case 3: x.stride = (ptrdiff_t)(next() % 5) * 4 * DIM; break;
 	}
-	for (int i = 0; i < N; i++)
-		l2s_layer_close((l2s_layer *)handles[i]), l2s_index_close((l2s_index *)handles[i]), l2s_pool_close((l2s_pool *)handles[i]);
-	unlink(path);
+	/* What could be true must be true: no size is above the memory. */
+	int huge = x.rows > 8 || k > 8;
+	l2s_request r = L2S_REQUEST;
+	int64_t some[8];
+	for (int j = 0; j < 8; j++)
+		some[j] = next() % 32 ? (int64_t)(next() % 200) : (int64_t)next();
+	if (next() % 4 == 0)
+		r.allowed.ids = some, r.allowed.count = next() % 9;
+	if (next() % 4 == 0)
+		r.banned.ids = some, r.banned.count = next() % 9;
+	if (next() % 8 == 0)
+		r.among.ids = some, r.among.count = next() % 9;
+	r.log_sum = next() % 2, r.exact = next() % 2;
+	if (next() % 8 == 0)
+		r.within = (double)(int64_t)next(), r.budget = (double)(int64_t)next();
+	const files *f = &fuzzed.files;
+	const char *any_file = next() % 4 ? f->index : next() % 2 ? f->w : f->empty;
+	uintptr_t made = 0;
+	int kind = next() % KINDS, type = A_LAYER; /* of what is made */
+	l2s_status status = L2S_ERR_ARGUMENT;
+	switch (kind) {
+	case 0: { l2s_matrix w = matrix(weights, next() % 4 ? 1 + next() % 2000 : LABELS); status = l2s_layer_new(&w, next() % 8 ? bias : NULL, 1, 0, (l2s_layer **)&made); break; }
+	case 1: if (!huge) status = l2s_layer_new(&x, NULL, (double)(next() % 3), (double)(next() % 3), (l2s_layer **)&made); break;
+	case 2: status = l2s_layer_open(next() % 4 ? f->w : any_file, next() % 8 ? f->b : NULL, next() % 2, (l2s_layer **)&made); break;
+	case 3: type = AN_INDEX, status = l2s_index_load(any_file, (l2s_index **)&made); break;
+	case 4: type = A_POOL, status = l2s_pool_new(LAYER, next() % 2 ? INDEX : NULL, NULL, (l2s_pool **)&made); break;
+	case 5: status = l2s_pool_swap(POOL, LAYER, next() % 2 ? INDEX : NULL); break;
+	case 6: if (next() % 4 == 0) status = l2s_layer_close(LAYER); break;
+	case 7: status = l2s_index_close(INDEX); break;
+	case 8: status = l2s_pool_close(POOL); break;
+	case 9: case 10:
+		if (k <= 8) status = l2s_topk(POOL, states, k, ids, numbers);
+		else CHECK(l2s_topk(POOL, states, k | LABELS << 1, ids, numbers) != L2S_OK, "found an answer of %zu labels", k);
+		break;
+	case 11: case 12:
+		if (!huge) status = l2s_search(POOL, &x, k, &r, ids, numbers, NULL);
+		else { x.rows |= (size_t)1 << 62; CHECK(l2s_search(POOL, &x, k, &r, ids, numbers, NULL) != L2S_OK, "found answers to %zu contexts", x.rows); }
+		break;
+	case 13: if (!huge) status = l2s_logits(POOL, &x, some, k, numbers); break;
+	case 14: if (!huge) status = l2s_log_probs(POOL, &x, some, 1, numbers); break;
+	case 15: if (!huge) status = l2s_log_sums(POOL, &x, next() % 3, .5, numbers, NULL, NULL); break;
+	case 16: status = l2s_layer_shape(LAYER, &labels, &dim); break;
+	case 17: status = l2s_layer_info(LAYER, text, next() % sizeof text, &length); break;
+	case 18: status = l2s_layer_set_threads(LAYER, next() % 4); break;
+	case 19:
+		if (huge || next() % 8) status = l2s_index_save(INDEX, f->empty);
+		else if (next() % 2) type = AN_INDEX, status = l2s_preview_make(LAYER, &x, NULL, NULL, NULL, (l2s_index **)&made);
+		else type = AN_INDEX, status = l2s_screen_train(LAYER, &x, NULL, NULL, NULL, (l2s_index **)&made);
+		break;
+	case 20: status = l2s_index_info(INDEX, text, next() % sizeof text, &length); break;
+	case 21: status = l2s_index_steps(INDEX, steps, next() % 4, &labels, &dim); break;
+	case 22: status = l2s_pool_stats(POOL, &stats); break;
+	}
+	if (status == L2S_OK)
+		__atomic_add_fetch(&fuzzed.succeeded[kind], 1, __ATOMIC_RELAXED);
+	if (made)
+		close_any(__atomic_exchange_n(&fuzzed.handles[type][next() % HANDLES], made, __ATOMIC_RELAXED));
 }
 
-static void test_random_calls(void) { fuzz(20000); }
+static void *random_calls(void *number)
+{
+	seed += (uintptr_t)number << 32;
+	for (int i = 0; i < fuzzed.calls; i++)
+		random_call();
+	return NULL;
+}
+
+/* Functions in random order with random arguments, on handles that several threads make and close. */
+static void fuzz(int calls, int of_threads)
+{
+	pthread_t thread[THREADS];
+	fuzzed.files = make_files();
+	fuzzed.calls = calls / of_threads;
+	memset(fuzzed.succeeded, 0, sizeof fuzzed.succeeded);
+	for (uintptr_t i = 1; i < (uintptr_t)of_threads; i++)
+		pthread_create(&thread[i], NULL, random_calls, (void *)(seed + i));
+	random_calls((void *)seed);
+	for (int i = 1; i < of_threads; i++)
+		pthread_join(thread[i], NULL);
+	for (int i = 0; i < TYPES * HANDLES; i++)
+		close_any(fuzzed.handles[i / HANDLES][i % HANDLES]), fuzzed.handles[i / HANDLES][i % HANDLES] = 0;
+	for (int i = 0; i < KINDS; i++) /* a call that always fails tests nothing */
+		CHECK(fuzzed.succeeded[i] > 0 || calls < 5000, "found no call of kind %d that succeeded among %d calls", i, calls);
+	remove_files(&fuzzed.files);
+}
+
+static void test_random_calls(void) { fuzz(6000, 1); }
+
+static void test_random_calls_of_threads(void) { fuzz(6000, 4); }
 
 /* ---- measurements ---- */
 
@@ -891,26 +1023,88 @@ static double now(void)
 	return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* The cost of a call: on a layer of one label with one number the search itself is next to nothing. */
-static void bench(void)
+static struct {
+	l2s_pool *pool;
+	float *contexts;
+	size_t n, dim, k;
+} asked;
+
+enum { BATCH = 64 };
+
+static void *ask_ones(void *answers)
 {
-	float one = 1;
-	l2s_matrix w = {&one, 1, 1, 0, L2S_FLOAT32};
-	l2s_layer *layer;
-	int64_t id;
-	double x;
-	OK(l2s_layer_new(&w, NULL, 1, 0, &layer));
-	l2s_pool *pool = make_pool(layer, NULL);
-	double least = 1e9;
-	for (int round = 0; round < 1000; round++) {
-		double begin = now();
-		for (int i = 0; i < 1000; i++)
-			l2s_topk(pool, &one, 1, &id, &x);
-		double took = (now() - begin) / 1000;
-		least = took < least ? took : least;
+	int64_t *ids = answers;
+	double *logits = (double *)(ids + asked.n * asked.k);
+	for (size_t i = 0; i < asked.n; i++)
+		OK(l2s_topk(asked.pool, asked.contexts + i * asked.dim, asked.k, ids + i * asked.k, logits + i * asked.k));
+	return NULL;
+}
+
+static void *ask_batches(void *answers)
+{
+	int64_t *ids = answers;
+	double *logits = (double *)(ids + asked.n * asked.k);
+	for (size_t i = 0; i < asked.n; i += BATCH) {
+		l2s_matrix x = {asked.contexts + i * asked.dim, BATCH, asked.dim, 0, L2S_FLOAT32};
+		OK(l2s_search(asked.pool, &x, asked.k, NULL, ids + i * asked.k, logits + i * asked.k, NULL));
 	}
-	printf("l2s_topk of one label: %.0f ns\n", least);
-	OK(l2s_pool_close(pool));
+	return NULL;
+}
+
+/* The part of C in the measurement of bench/main.go: it answers commands of the standard input. */
+static void bench(const char *source, const char *index_path, const char *contexts, const char *dim, const char *k)
+{
+	l2s_layer *layer = NULL;
+	l2s_index *index = NULL;
+	OK(l2s_layer_open(source, NULL, 0, &layer));
+	if (*index_path)
+		OK(l2s_index_load(index_path, &index));
+	OK(l2s_pool_new(layer, index, NULL, &asked.pool));
+	asked.dim = strtoul(dim, NULL, 10), asked.k = strtoul(k, NULL, 10);
+	FILE *f = fopen(contexts, "rb");
+	if (failed || !f || fseek(f, 0, SEEK_END))
+		exit(1);
+	asked.n = ftell(f) / (sizeof(float) * asked.dim);
+	asked.contexts = malloc(asked.n * asked.dim * sizeof(float));
+	rewind(f);
+	if (fread(asked.contexts, sizeof(float) * asked.dim, asked.n, f) != asked.n)
+		exit(1);
+	fclose(f);
+	size_t count = asked.n * asked.k;
+	int64_t *ids = malloc(2 * 8 * count), *others = malloc(2 * 8 * count);
+	char command[64];
+	while (fgets(command, sizeof command, stdin)) {
+		unsigned long answer = 0xcbf29ce484222325; /* FNV-1a */
+		double begin = now();
+		if (!strcmp(command, "one\n"))
+			ask_ones(ids);
+		else if (!strcmp(command, "batches\n"))
+			ask_batches(ids);
+		else if (!strncmp(command, "threads ", 8)) {
+			pthread_t thread;
+			if (command[8] == '2')
+				pthread_create(&thread, NULL, ask_ones, others);
+			ask_ones(ids);
+			if (command[8] == '2')
+				pthread_join(thread, NULL);
+		}
+		double took = now() - begin;
+		if (!strcmp(command, "sum\n"))
+			for (int by = 0; by < 2; by++) {
+				by ? ask_batches(ids) : ask_ones(ids);
+				for (size_t i = 0; i < count; i++)
+					for (int j = 0; j < 16; j++)
+						answer = (answer ^ ((uint8_t *)(ids + i + j / 8 * count))[j % 8]) * 0x100000001b3;
+			}
+		else
+			answer = took;
+		printf("%lu\n", answer);
+		fflush(stdout);
+	}
+	free(ids), free(others), free(asked.contexts);
+	OK(l2s_pool_close(asked.pool));
+	if (index)
+		OK(l2s_index_close(index));
 	OK(l2s_layer_close(layer));
 }
 
@@ -921,26 +1115,29 @@ static const struct {
 	{"versions", test_versions}, {"exact", test_exact}, {"batches", test_batches}, {"requests", test_requests}, {"preview", test_preview},
 	{"cancel", test_cancel}, {"screen", test_screen}, {"errors", test_errors}, {"errors_of_threads", test_errors_of_threads},
 	{"threads", test_threads}, {"fork", test_fork}, {"signals", test_signals}, {"loading", test_loading}, {"random_calls", test_random_calls},
+	{"random_calls_of_threads", test_random_calls_of_threads},
 };
 
 int main(int argc, char **argv)
 {
 	test_name = argc > 1 ? argv[1] : "";
 	if (argc > 1 && !strcmp(argv[1], "soak")) { /* until SIGTERM */
+		seed = time(NULL);
+		printf("seed %lu\n", (unsigned long)seed);
 		sigset_t term;
 		sigemptyset(&term);
 		sigaddset(&term, SIGTERM);
 		pthread_sigmask(SIG_BLOCK, &term, NULL);
 		do {
 			threads(5);
-			fuzz(20000);
+			fuzz(20000, 1 + next() % THREADS);
 		} while (!failed && sigtimedwait(&term, NULL, &(struct timespec){0, 0}) != SIGTERM);
 	} else if (argc > 2 && !strcmp(argv[1], "fuzz")) {
 		seed = time(NULL);
 		printf("seed %lu\n", (unsigned long)seed);
-		fuzz(atoi(argv[2]));
-	} else if (argc > 1 && !strcmp(argv[1], "bench")) {
-		bench();
+		fuzz(atoi(argv[2]), 1);
+	} else if (argc > 6 && !strcmp(argv[1], "bench")) {
+		bench(argv[2], argv[3], argv[4], argv[5], argv[6]);
 	} else {
 		int ran = 0;
 		for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)

@@ -1,0 +1,82 @@
+"""A model of transformers that takes its next tokens from its own head, from the exact search and from a preview, in turns.
+
+    python generate.py MODEL TOKENS.npy [--tokens 64] [--prompts 4] [--threads 1]
+
+MODEL is a folder of Hugging Face or a GGUF file, TOKENS.npy the ids of the tokens of a text. The preview is made from the
+states of the first three quarters, prompts are of the last one. It prints the tokens per second of greedy texts, and how
+many tokens are those of the model's own head.
+"""
+import argparse
+import os
+import statistics
+import time
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+import l2s
+from l2s.transformers import attach, states
+
+
+def load(path):
+    where = {"gguf_file": os.path.basename(path)} if path.endswith(".gguf") else {}
+    folder = os.path.dirname(os.path.abspath(path)) if where else path
+    return AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32, **where).eval()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("model")
+    p.add_argument("text")
+    p.add_argument("--tokens", type=int, default=64)
+    p.add_argument("--prompts", type=int, default=4)
+    p.add_argument("--prompt", type=int, default=32, help="tokens of a prompt")
+    p.add_argument("--states", type=int, default=6000)
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--preview", help="a file: the preview is loaded from it, or made and saved to it")
+    o = p.parse_args()
+    torch.set_num_threads(o.threads)
+    begin = time.time()
+    model = load(o.model)
+    head = model.get_output_embeddings().weight
+    print(f"{type(model).__name__}: loaded in {time.time() - begin:.0f} s; head {tuple(head.shape)} {head.dtype}", flush=True)
+    layer = l2s.Layer(head, threads=o.threads)
+    text = np.load(o.text).astype(np.int64).reshape(-1)
+    learnt = len(text) * 3 // 4
+    begin = time.time()
+    if o.preview and os.path.exists(o.preview):
+        index = l2s.load(o.preview, layer)
+    else:
+        found = states(model, [text[i : i + 256] for i in range(0, learnt, 256)], most=o.states)
+        print(f"{len(found)} states in {time.time() - begin:.0f} s", flush=True)
+        begin = time.time()
+        index = l2s.make_preview(layer, found, progress=False)
+        if o.preview:
+            index.save(o.preview)
+    print(f"{index} in {time.time() - begin:.0f} s", flush=True)
+
+    def write(prompt):
+        begin = time.perf_counter()
+        found = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=o.tokens, min_new_tokens=o.tokens, pad_token_id=0)
+        return found[0, prompt.shape[1] :], time.perf_counter() - begin
+
+    ways = {"own head": None, "exact search": layer, "preview": index}
+    seconds, same = {w: [] for w in ways}, {w: 0 for w in ways}
+    write(torch.as_tensor(text[None, : o.prompt]))
+    for at in np.linspace(learnt, len(text) - o.prompt, o.prompts).astype(int):
+        prompt = torch.as_tensor(text[None, at : at + o.prompt])
+        for way, searches in ways.items():
+            if searches is None:
+                found, took = own, _ = write(prompt)
+            else:
+                with attach(model, searches):
+                    found, took = write(prompt)
+            seconds[way].append(took)
+            same[way] += int((found == own).sum())
+    for way in ways:
+        ratio = statistics.median(a / b for a, b in zip(seconds["own head"], seconds[way]))
+        print(f"{way}: {o.tokens / statistics.median(seconds[way]):.1f} tokens per second, times {ratio:.2f}; {same[way]} of {o.tokens * o.prompts} tokens the same")
+
+
+main()
