@@ -2,6 +2,7 @@ package marian
 
 import (
 	"flag"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/sentencepiece"
 	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 var long = flag.Bool("long", false, "compare 1,000 sentences")
@@ -36,7 +37,8 @@ func firefox(t testing.TB) (folder string, m *Model, pieces *sentencepiece.Model
 
 // The contexts and the greedy translations are those of ../shared/real/marian.py, which computes in
 // float32: where a sentence is first translated differently, the two pieces have almost the same
-// logit there.
+// logit there. With inputs in int8 that is true of four sentences of five, and a difference may be as
+// large as what the rounding of an input does to a logit.
 func TestTranslationsAreMarians(t *testing.T) {
 	folder, m, pieces := firefox(t)
 	const program, text = "../../../../shared/real/marian.py", "../../../../shared/real/test.txt"
@@ -73,13 +75,20 @@ func TestTranslationsAreMarians(t *testing.T) {
 	}
 	// Sentences as the program takes them.
 	var sentences [][]uint32
-	breaks := regexp.MustCompile(`([.!?])\s+`)
+	breaks := regexp.MustCompile(`([.!?])[\s\pZ]+`)
 	for _, s := range strings.Split(breaks.ReplaceAllString(strings.ReplaceAll(string(data), "\n", " "), "$1\x00"), "\x00") {
 		if s = strings.TrimSpace(s); len([]rune(s)) > 20 && len([]rune(s)) < 220 && len(sentences) < n {
 			sentences = append(sentences, append(pieces.Encode(nil, s), pieces.End()))
 		}
 	}
-	w, bias := m.Rows()
+	layer, err := m.Layer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	searcher, err := l2s.NewSearcher(layer, nil, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, precision := range []Precision{Int16, Int8} {
 		encoder, decoder := m.NewEncoder(precision), m.NewDecoder(precision)
 		at, tokens, equal := 0, 0, 0
@@ -109,7 +118,10 @@ func TestTranslationsAreMarians(t *testing.T) {
 				for i, s := range going {
 					h, ref, token := h[i*m.Dim():][:m.Dim()], want[at*m.Dim():][:m.Dim()], best[at]
 					at++
-					own, logit := argmax(w, bias, h)
+					var own [1]l2s.Prediction
+					if _, err := searcher.TopK(own[:], h); err != nil {
+						t.Fatal(err)
+					}
 					tokens++
 					if !parted[s] {
 						difference, length := 0.0, 0.0
@@ -117,10 +129,13 @@ func TestTranslationsAreMarians(t *testing.T) {
 							difference += float64(h[j]-ref[j]) * float64(h[j]-ref[j])
 							length += float64(ref[j]) * float64(ref[j])
 						}
-						largest = max(largest, difference/length)
-						if own != token {
-							parted[s] = true
-							margins = append(margins, logit-kernels.RefDot(w[int(token)*m.Dim():][:m.Dim()], h)-float64(bias[token]))
+						largest = max(largest, math.Sqrt(difference/length))
+						if own[0].ID != token {
+							var other [1]float64
+							if err := searcher.Logits(other[:], h, l2s.Only([]uint32{token})); err != nil {
+								t.Fatal(err)
+							}
+							parted[s], margins = true, append(margins, own[0].Logit-other[0])
 						}
 					}
 					if token != pieces.End() {
@@ -139,24 +154,15 @@ func TestTranslationsAreMarians(t *testing.T) {
 			t.Fatalf("found %d pieces, expected the %d of the program", at, len(best))
 		}
 		slices.Sort(margins)
-		t.Logf("int16 %v: %d pieces; %d of %d sentences are equal, the others part at margins of %.2g; contexts differ by %.2g of their length", precision, tokens, equal, len(sentences), margins, largest)
-		most := .005
+		margins = append([]float64{0}, margins...)
+		t.Logf("int16 %v: %d pieces; %d of %d sentences are equal, the others part at margins of %.2g in the middle, %.2g at most; contexts differ by at most %.2g of their length",
+			precision, tokens, equal, len(sentences), margins[len(margins)/2], margins[len(margins)-1], largest)
+		most, off := .005, .002
 		if precision == Int8 {
-			most = 1
+			most, off = 2, .3
 		}
-		if len(margins) > 0 && margins[len(margins)-1] > most {
-			t.Errorf("int16 %v: found a sentence that parts at a margin of %v, expected at most %v", precision, margins[len(margins)-1], most)
-		}
-	}
-}
-
-func argmax(w, bias, h []float32) (best uint32, logit float64) {
-	logits := make([]float64, len(bias))
-	kernels.Float32Rows(w, len(h)).RefScan(logits, bias, h)
-	for i, x := range logits {
-		if x > logits[best] {
-			best = uint32(i)
+		if margins[len(margins)-1] > most || largest > off {
+			t.Errorf("int16 %v: found a sentence that parts at a margin of %v, and contexts that differ by %v, expected at most %v and %v", precision, margins[len(margins)-1], largest, most, off)
 		}
 	}
-	return best, logits[best]
 }

@@ -498,3 +498,58 @@ func FuzzModel(f *testing.F) {
 		}
 	})
 }
+
+// shortlist returns the file of a dictionary.
+func shortlist(words [6]uint64, starts []uint64, lists []uint32) (b []byte) {
+	for _, x := range append(words[:], starts...) {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	for _, x := range lists {
+		b = binary.LittleEndian.AppendUint32(b, x)
+	}
+	return b
+}
+
+func TestShortlists(t *testing.T) {
+	words := [6]uint64{shortlistMagic, 0, 2, 50, 6, 4}
+	starts, lists := []uint64{0, 2, 2, 3, 4, 4}, []uint32{4, 1, 3, 4}
+	good := shortlist(words, starts, lists)
+	s, err := ParseShortlist(good, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ sentence, want []uint32 }{
+		{nil, []uint32{0, 1}}, {[]uint32{0}, []uint32{0, 1, 4}}, {[]uint32{1, 4}, []uint32{0, 1, 4}}, {[]uint32{2, 3, 2}, []uint32{0, 1, 2, 3, 4}},
+	} {
+		if got := s.Of([]uint32{9}, c.sentence); !slices.Equal(got[1:], c.want) || got[0] != 9 {
+			t.Errorf("%v: found %v, expected %v behind 9", c.sentence, got, c.want)
+		}
+	}
+	with := func(i int, x uint64) []byte { w := words; w[i] = x; return shortlist(w, starts, lists) }
+	for _, c := range []struct {
+		data []byte
+		want string
+	}{
+		{nil, "found 0 bytes"}, {with(0, 1), "magic: found 0x1"}, {with(2, 6), "first: found 6"}, {with(4, 5), "starts: found 5"},
+		{with(5, 3), "found 64 bytes behind the header"}, {with(5, 1<<62), "found 64 bytes behind the header"}, {good[:len(good)-1], "found 63 bytes"},
+		{shortlist(words, []uint64{0, 2, 1, 3, 4, 4}, lists), "starts[2]: found 1"}, {shortlist(words, []uint64{0, 2, 2, 3, 4, 5}, lists), "starts[5]: found 5"},
+		{shortlist(words, starts, []uint32{4, 1, 3, 5}), "lists[3]: found the piece 5"},
+	} {
+		if _, err := ParseShortlist(c.data, 5); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("found %v, expected %s", err, c.want)
+		}
+	}
+}
+
+func FuzzShortlist(f *testing.F) {
+	f.Add(shortlist([6]uint64{shortlistMagic, 0, 2, 50, 6, 4}, []uint64{0, 2, 2, 3, 4, 4}, []uint32{4, 1, 3, 4}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if s, err := ParseShortlist(data, 5); err == nil {
+			for _, id := range s.Of(nil, []uint32{0, 1, 2, 3, 4}) {
+				if id >= 5 {
+					t.Fatalf("found the piece %d, expected one below 5", id)
+				}
+			}
+		}
+	})
+}

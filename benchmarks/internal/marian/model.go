@@ -39,6 +39,7 @@ type Model struct {
 	codes      []byte  // of the rows of pieces
 	step       float32 // of a code
 	bias       []float32
+	head       *linear
 	places     []float32 // Most x d
 	encoder    []encoderLayer
 	decoder    []decoderLayer
@@ -109,6 +110,10 @@ func (r *reader) model() (*Model, error) {
 	codes, labels, _, step := r.codes("Wemb", -1, dim)
 	m.codes, m.step = append([]byte(nil), codes...), step
 	m.bias = r.floats("decoder_ff_logit_out_b", labels)
+	if r.err == nil {
+		m.head = &linear{bias: m.bias, in: dim, out: labels}
+		m.head.panels, r.err = panels(m.codes, dim, step)
+	}
 	for l := 1; l <= encoders && r.err == nil; l++ {
 		p := fmt.Sprintf("encoder_l%d_", l)
 		var e encoderLayer
@@ -216,6 +221,13 @@ func (m *Model) Rows() (w, bias []float32) {
 func (m *Model) Layer() (*l2s.Layer, error) {
 	w, bias := m.Rows()
 	return l2s.New(l2s.Float32(w, m.dim), bias)
+}
+
+// NewHead returns the softmax layer by the codes of the model: it writes the logits of n contexts, a
+// row of Labels numbers for each. A goroutine needs its own.
+func (m *Model) NewHead(p Precision) func(logits, contexts []float32, n int) {
+	w := newWork(p)
+	return func(logits, contexts []float32, n int) { w.apply(logits, m.head, contexts, n) }
 }
 
 // embed writes the row of a piece, times the root of d.

@@ -10,10 +10,7 @@ import (
 
 // Source is a sentence as the encoder leaves it. It does not change: any number of decoders and of
 // hypotheses may share it.
-type Source struct {
-	Pieces []uint32 // with </s>
-	layers []memory // of each layer of the decoder
-}
+type Source struct{ layers []memory } // of each layer of the decoder
 
 // Encoder reads sentences. A goroutine needs its own.
 type Encoder struct {
@@ -68,8 +65,8 @@ func (e *Encoder) Encode(sentences [][]uint32) ([]*Source, error) {
 		e.w.forward(e.x, e.y, l.w1, l.w2, l.done, n)
 	}
 	sources := make([]*Source, len(sentences))
-	for i, s := range sentences {
-		sources[i] = &Source{Pieces: slices.Clone(s)}
+	for i := range sentences {
+		sources[i] = &Source{}
 	}
 	for _, l := range m.decoder {
 		e.w.apply(e.k, l.k, e.x, n)
