@@ -1,0 +1,80 @@
+package marian
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+)
+
+// Shortlist is a dictionary: for each piece of the source, pieces that translations have. Its list for
+// a sentence is the most frequent pieces, those of the sentence, and theirs in the dictionary.
+type Shortlist struct {
+	frequent uint32   // the first of all pieces
+	starts   []uint64 // of the list of each piece
+	lists    []uint32
+}
+
+const shortlistMagic = 0xf11a48d5013417f5
+
+// LoadShortlist reads a dictionary of Marian's binary form, lex.*.bin, of a model of some pieces:
+// numbers, the starts of the lists of pieces, and the lists.
+func LoadShortlist(path string, labels int) (*Shortlist, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := ParseShortlist(data, labels)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// ParseShortlist is LoadShortlist from the bytes of a file.
+func ParseShortlist(data []byte, labels int) (*Shortlist, error) {
+	const header = 6 * 8
+	if len(data) < header {
+		return nil, fmt.Errorf("marian: shortlist: found %d bytes, expected a header of %d", len(data), header)
+	}
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(data[8*i:]) }
+	frequent, n, all := word(2), word(4), word(5)
+	switch rest := uint64(len(data) - header); {
+	case word(0) != shortlistMagic:
+		return nil, fmt.Errorf("marian: shortlist: magic: found %#x, expected %#x", word(0), uint64(shortlistMagic))
+	case frequent > uint64(labels):
+		return nil, fmt.Errorf("marian: shortlist: first: found %d, expected at most the %d pieces", frequent, labels)
+	case n != uint64(labels)+1:
+		return nil, fmt.Errorf("marian: shortlist: starts: found %d, expected one more than the %d pieces", n, labels)
+	case rest < 8*n || all > (rest-8*n)/4 || rest != 8*n+4*all:
+		return nil, fmt.Errorf("marian: shortlist: found %d bytes behind the header, expected %d starts and %d pieces", rest, n, all)
+	}
+	s := &Shortlist{frequent: uint32(frequent), starts: make([]uint64, n), lists: make([]uint32, all)}
+	for i := range s.starts {
+		s.starts[i] = word(6 + i)
+		if i == 0 && s.starts[0] != 0 || i > 0 && s.starts[i] < s.starts[i-1] || s.starts[i] > all {
+			return nil, fmt.Errorf("marian: shortlist: starts[%d]: found %d, expected 0 at first, ascending numbers, and at most %d", i, s.starts[i], all)
+		}
+	}
+	for i := range s.lists {
+		s.lists[i] = binary.LittleEndian.Uint32(data[header+8*n:][4*i:])
+		if uint64(s.lists[i]) >= uint64(labels) {
+			return nil, fmt.Errorf("marian: shortlist: lists[%d]: found the piece %d, expected one below %d", i, s.lists[i], labels)
+		}
+	}
+	return s, nil
+}
+
+// Of appends the pieces of the list of a sentence to dst, ascending and distinct. The pieces of the
+// sentence are of the dictionary.
+func (s *Shortlist) Of(dst []uint32, sentence []uint32) []uint32 {
+	at := len(dst)
+	for piece := range s.frequent {
+		dst = append(dst, piece)
+	}
+	for _, piece := range sentence {
+		dst = append(append(dst, piece), s.lists[s.starts[piece]:s.starts[piece+1]]...)
+	}
+	slices.Sort(dst[at:])
+	return dst[:at+len(slices.Compact(dst[at:]))]
+}
