@@ -16,7 +16,6 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -56,7 +55,7 @@ func precisionOf(t testing.TB, m *screening.Model, s synthetic, k int, budget fl
 		t.Fatal(err)
 	}
 	for i := range s.n {
-		list, err := evaluate.Candidates(m, naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
+		list, err := m.Candidates(naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,6 @@ import (
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -115,7 +114,7 @@ func answers(m *screening.Model, l *exact.Layer, h []float32, k int) ([]exact.Pr
 		var all []exact.Prediction
 		for i := lo; i < hi; i++ {
 			x := h[i*d : (i+1)*d]
-			ids, err := evaluate.Candidates(m, cellOf(m, x), m.Budget())
+			ids, err := m.Candidates(cellOf(m, x), m.Budget())
 			if err != nil {
 				return err
 			}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/previewing"
@@ -277,7 +276,7 @@ func sizesOf(m *screening.Model) listSizes {
 	n := m.Cells()
 	sizes, total := make([]int, n), 0
 	for cell := range sizes {
-		list, err := evaluate.Candidates(m, cell, m.Budget())
+		list, err := m.Candidates(cell, m.Budget())
 		must(err)
 		sizes[cell] = len(list)
 		total += len(list)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -908,7 +907,7 @@ func TestInspect(t *testing.T) {
 	expectFields(t, o, "file", "bytes", "fingerprint", "always", "shells", "budget", "ladder", "held_out", "tail_temperatures")
 	sum, most := 0, 0
 	for cell := range (*engine.Index)(m).Screen().Cells() {
-		list, err := evaluate.Candidates((*engine.Index)(m).Screen(), cell, (*engine.Index)(m).Screen().Budget())
+		list, err := (*engine.Index)(m).Screen().Candidates(cell, (*engine.Index)(m).Screen().Budget())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
@@ -316,7 +315,7 @@ func (a *Audit) answer() bool {
 					return err
 				}
 				if m := x.Screen(); m != nil {
-					o, known = audited{evaluate.Outcome(m, at.cell, best), at.step, at.n}, true
+					o, known = audited{m.Outcome(at.cell, best), at.step, at.n}, true
 					return nil
 				}
 				// The preview answers as before: by the context and the step alone.
@@ -405,7 +404,7 @@ func (a *Audit) Report() Report {
 	outcomes, sizes := split(of)
 	r.Precision1, r.PrecisionK = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K)
 	if m := x.Screen(); m != nil {
-		r.Ladder = evaluate.Measure(m, outcomes, r.K)
+		r.Ladder = m.Measure(outcomes, r.K)
 	}
 	return r
 }

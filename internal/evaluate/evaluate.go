@@ -15,7 +15,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tail"
 )
@@ -162,14 +161,14 @@ func (x *pass) askAbout(i int, screened *screening.Searcher, full *exact.Searche
 			return err
 		}
 	}
-	x.outcomes[i] = Outcome(x.model, x.located[i].Cell, best)
+	x.outcomes[i] = x.model.Outcome(x.located[i].Cell, best)
 	return nil
 }
 
 // evaluation returns the figures of all contexts.
 func (x *pass) evaluation() *Evaluation {
 	m := x.model
-	r := &Evaluation{Contexts: x.n, Routing: m.Clusters(), Budget: m.Ladder()[x.located[0].Rung].Budget, Ladder: Measure(m, x.outcomes, x.largest())}
+	r := &Evaluation{Contexts: x.n, Routing: m.Clusters(), Budget: m.Ladder()[x.located[0].Rung].Budget, Ladder: m.Measure(x.outcomes, x.largest())}
 	sizes := make([]int, x.n)
 	for i, at := range x.located {
 		sizes[i] = at.N
@@ -202,36 +201,4 @@ func (x *pass) precision(k int) Precision {
 	}
 	p.Precision, p.MeanScored = float64(hits)/(float64(x.n)*float64(k)), float64(scored)/float64(x.n)
 	return p
-}
-
-// Candidates returns the candidates that a cell has within a budget, best first, not to be changed;
-// [screening.Model.RungOf] describes budgets. It returns an error if the budget is not above 0.
-func Candidates(m *screening.Model, cell int, budget float64) ([]uint32, error) {
-	at, err := m.RungOf(budget)
-	if err != nil {
-		return nil, err
-	}
-	n := m.SizesAt(m.Ladder()[at].Share)[cell]
-	return m.List(cell).IDs[:n:n], nil
-}
-
-// Outcome returns the outcome of a context of that cell whose best labels are these.
-func Outcome(m *screening.Model, cell int, best []exact.Prediction) precision.Outcome {
-	return precision.Find(cell, m.List(cell).IDs, ranking.IDs(make([]uint32, 0, len(best)), best))
-}
-
-// Measure returns the ladder with the figures of these contexts, given in the order of the
-// text: P@1, and P@k for the k of each outcome, at least 1.
-func Measure(m *screening.Model, outcomes []precision.Outcome, k int) []screening.Rung {
-	ladder := slices.Clone(m.Ladder())
-	for i, x := range ladder {
-		sizes := m.SizesAt(x.Share)
-		ladder[i] = NewRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
-	}
-	return ladder
-}
-
-// NewRung is a rung with these figures.
-func NewRung(budget float64, share uint16, f precision.Figures) screening.Rung {
-	return screening.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }

@@ -262,7 +262,7 @@ func TestOutcomesAreThePlacesOfTheBestLabels(t *testing.T) {
 		cell := rapid.IntRange(0, in.Model.Cells()-1).Draw(t, "cell")
 		list := in.Model.List(cell).IDs
 		best := in.Truth(h, rapid.IntRange(1, in.Config.Labels).Draw(t, "best"))
-		o := evaluate.Outcome(in.Model, cell, best)
+		o := in.Model.Outcome(cell, best)
 		for j, p := range best {
 			want := int32(slices.Index(list, p.ID) + 1)
 			if want == 0 {
@@ -297,9 +297,9 @@ func TestMeasureIsAPlainLoop(t *testing.T) {
 		for range rapid.SampledFrom([]int{0, 1, 2, 30, 49, 50, 51, 130}).Draw(t, "contexts") {
 			h := in.Context(rapid.IntRange(0, in.N-1).Draw(t, "context"))
 			cells, best = append(cells, rapid.IntRange(0, in.Model.Cells()-1).Draw(t, "cell")), append(best, in.Truth(h, k))
-			outcomes = append(outcomes, evaluate.Outcome(in.Model, cells[len(cells)-1], best[len(best)-1]))
+			outcomes = append(outcomes, in.Model.Outcome(cells[len(cells)-1], best[len(best)-1]))
 		}
-		ladder := evaluate.Measure(in.Model, outcomes, k)
+		ladder := in.Model.Measure(outcomes, k)
 		for i, own := range in.Model.Ladder() {
 			got, want := ladder[i], screening.Rung{Budget: own.Budget, Share: own.Share}
 			if len(outcomes) > 0 {

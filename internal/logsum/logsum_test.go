@@ -286,7 +286,7 @@ func TestHeadHoldsTheCandidates(t *testing.T) {
 			if named == 0 {
 				named = in.Model.Budget()
 			}
-			want, err := evaluate.Candidates(in.Model, f.Cell, named)
+			want, err := in.Model.Candidates(f.Cell, named)
 			if err != nil {
 				t.Fatal(err)
 			}

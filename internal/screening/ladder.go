@@ -3,10 +3,12 @@ package screening
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
 // A budget B bounds the mean number of candidates over the contexts of training (L-bar <= B,
@@ -75,6 +77,37 @@ func (m *Model) RungOf(budget float64) (int, error) {
 		return 0, exact.Invalid(exact.ErrRequest, "l2s: budget: found %v, expected a number above 0", budget)
 	}
 	return max(0, sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget })-1), nil
+}
+
+// Candidates returns the candidates that a cell has within a budget, best first, not to be changed;
+// [Model.RungOf] describes budgets. It returns an error if the budget is not above 0.
+func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
+	at, err := m.RungOf(budget)
+	if err != nil {
+		return nil, err
+	}
+	return m.first(cell, int(m.SizesAt(m.c.Ladder[at].Share)[cell])), nil
+}
+
+// Outcome returns the outcome of a context of that cell whose best labels are these.
+func (m *Model) Outcome(cell int, best []exact.Prediction) precision.Outcome {
+	return precision.Find(cell, m.c.Lists[cell].IDs, ranking.IDs(make([]uint32, 0, len(best)), best))
+}
+
+// Measure returns the ladder with the figures of these contexts, given in the order of the
+// text: P@1, and P@k for the k of each outcome, at least 1.
+func (m *Model) Measure(outcomes []precision.Outcome, k int) []Rung {
+	ladder := slices.Clone(m.c.Ladder)
+	for i, x := range ladder {
+		sizes := m.SizesAt(x.Share)
+		ladder[i] = NewRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
+	}
+	return ladder
+}
+
+// NewRung is a rung with these figures.
+func NewRung(budget float64, share uint16, f precision.Figures) Rung {
+	return Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }
 
 // SizesAt returns for each cell the number of its candidates of at least that share, not to

@@ -10,7 +10,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/screentest"
@@ -26,11 +25,11 @@ func TestCandidatesOfASmallerBudgetAreAPrefix(t *testing.T) {
 			return
 		}
 		for cell := range in.Model.Cells() {
-			small, err := evaluate.Candidates(in.Model, cell, min(a, b))
+			small, err := in.Model.Candidates(cell, min(a, b))
 			if err != nil {
 				t.Fatal(err)
 			}
-			large, err := evaluate.Candidates(in.Model, cell, max(a, b))
+			large, err := in.Model.Candidates(cell, max(a, b))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,10 +85,10 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 			}
 		}
 	}
-	if ids, err := evaluate.Candidates(in.Model, 0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
+	if ids, err := in.Model.Candidates(0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
 		t.Errorf("a budget below the smallest: found the candidates %v (%v), expected the candidates of the smallest", ids, err)
 	}
-	if _, err := evaluate.Candidates(in.Model, 0, 0); err == nil || err.Error() != "l2s: budget: found 0, expected a number above 0" {
+	if _, err := in.Model.Candidates(0, 0); err == nil || err.Error() != "l2s: budget: found 0, expected a number above 0" {
 		t.Errorf("candidates of a budget of 0: found error %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/screentest"
 	"github.com/learning-to-screen/l2s/internal/tail"
@@ -73,7 +72,7 @@ func TestModelChangesNothingOfItsConfiguration(t *testing.T) {
 	}
 	// The capacity of a list ends with it.
 	_, _ = append(m.List(0).IDs, 8), append(m.List(0).Shares, 8)
-	if candidates, err := evaluate.Candidates(m, 0, 2); err != nil {
+	if candidates, err := m.Candidates(0, 2); err != nil {
 		t.Error(err)
 	} else {
 		_ = append(candidates, 8)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -152,7 +151,7 @@ func (s Screened) Bytes() int64 {
 	m := s.Model
 	n := int64(m.Clusters()) * int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
 	for cell := range m.Cells() {
-		ids, err := evaluate.Candidates(m, cell, s.Budget)
+		ids, err := m.Candidates(cell, s.Budget)
 		if err != nil {
 			panic(err) // the budget is one of the ladder
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -54,7 +53,7 @@ func specimens() []specimen {
 		{Method: L2S{KMeans, 12, 40}, own: func(x Index) int64 {
 			s, n := lastOf(x).(Screened), 12*(4*dim+kernels.Int8Stride(dim))
 			for cell := range s.Model.Clusters() {
-				ids, _ := evaluate.Candidates(s.Model, cell, s.Budget)
+				ids, _ := s.Model.Candidates(cell, s.Budget)
 				n += 4 * len(ids)
 			}
 			return int64(n)

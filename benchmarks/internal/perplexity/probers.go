@@ -7,7 +7,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -53,7 +52,7 @@ func Screened(method, params string, l *exact.Layer, t *LowRank, m *screening.Mo
 	}
 	most := 0
 	for cell := range m.Cells() {
-		ids, err := evaluate.Candidates(m, cell, m.Budget())
+		ids, err := m.Candidates(cell, m.Budget())
 		if err != nil {
 			return Row{}, err
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
@@ -163,7 +162,7 @@ func ShareOf(p float64) uint16 {
 
 // Rung is the rung of a budget and its share with the figures of outcomes.
 func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome, k int) screening.Rung {
-	return evaluate.NewRung(budget, share, precision.Measure(outcomes, k, func(cell int) int { return l.Count(cell, share) }))
+	return screening.NewRung(budget, share, precision.Measure(outcomes, k, func(cell int) int { return l.Count(cell, share) }))
 }
 
 // At returns means over outcomes, at least one, for the candidates at a share: the missed parts of

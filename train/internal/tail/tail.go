@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -134,7 +133,7 @@ type fit struct {
 // candidates returns the candidates of a cell within the budget of the model, which is in its
 // ladder.
 func (f *fit) candidates(cell uint32) []uint32 {
-	ids, _ := evaluate.Candidates(f.model, int(cell), f.model.Budget())
+	ids, _ := f.model.Candidates(int(cell), f.model.Budget())
 	return ids
 }
 
