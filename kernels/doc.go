@@ -1,6 +1,6 @@
-// Package kernels has the inner loops of l2s for other programs: matrix-vector products over
-// contiguous or gathered rows, their argmax and top-k, and log-sum-exp. Loops that only the search
-// needs, such as scans of codes, and the code of all loops, are in internal/kernels.
+// Package kernels has the inner loops of the paper for other programs: matrix-vector products over
+// contiguous or gathered rows, their argmax and top-k, and log-sum-exp, and the level of the CPU.
+// Loops that only the search needs, such as scans of codes, are in internal/kernels.
 //
 // Every operation has a plain Go form, and assembly for AVX2 and AVX-512 on amd64 and for
 // Advanced SIMD, with and without dot products, on arm64 (package kernels/asm, written by the
@@ -8,14 +8,12 @@
 // the environment variable L2S_SIMD (generic, avx2, avx512, neon, neondot) forces it, and the
 // build tag purego leaves the assembly out.
 //
-// # Two arithmetics
+// # Arithmetic
 //
-// The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) are for the paper's method. The order of
-// their sums depends on the machine, so results of two levels differ by rounding: at most about
-// n*2^-24 * sum |x_i y_i|.
-//
-// The reference kernel RefDot defines the logit: exact products summed in float64 in a fixed order.
-// It gives the same bits on every level and every architecture. So do LogSumExp and Softmax, which are float64 too.
+// The float32 kernels (Scan, GatherDot, ArgmaxDot) are for the paper's method. The order of their
+// sums depends on the machine, so results of two levels differ by rounding: at most about
+// n*2^-24 * sum |x_i y_i|. LogSumExp is float64 with a fixed order: it gives the same bits on every
+// level and every architecture. The logits of package l2s do, too.
 //
 // # Contracts
 //

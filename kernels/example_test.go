@@ -32,11 +32,3 @@ func ExampleArgmaxDot() {
 	fmt.Println("cluster", cluster, "label", ids[at[0]], "logit", best[0])
 	// Output: cluster 0 label 2 logit 3
 }
-
-func ExampleSoftmax() {
-	logits := []float64{2, 1, 0}
-	p := make([]float64, 3)
-	logSum := kernels.Softmax(p, logits)
-	fmt.Printf("%.3f, log-sum %.3f\n", p, logSum)
-	// Output: [0.665 0.245 0.090], log-sum 2.408
-}

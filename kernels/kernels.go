@@ -3,10 +3,8 @@ package kernels
 import (
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/simd"
 )
-
-// Dot returns the inner product of x and y, of equal lengths, in float32.
-func Dot(x, y []float32) float32 { return floats.Dot(x, y) }
 
 // Scan computes one score a row: dst[i] = rows[i].h + bias[i] in float32
 // (Eq. 1 of the paper over all labels).
@@ -43,17 +41,11 @@ func TopK(ids []uint32, vals, scores []float32) { floats.TopK(ids, vals, scores)
 // order, so the result has the same bits on every level and architecture.
 func LogSumExp(x []float64) float64 { return kernels.LogSumExp(x) }
 
-// Softmax computes dst[i] = e^x_i / sum_j e^x_j and returns the log-sum-exp
-// of x. dst has the length of x and may be x itself, but not overlap it
-// otherwise. x must be as for LogSumExp; if it is all -Inf, dst is zero.
-func Softmax(dst, x []float64) (logSumExp float64) { return kernels.Softmax(dst, x) }
-
-// RefDot returns the inner product that defines a logit: the exact products float64(x_i) *
-// float64(y_i), summed in float64 in a fixed order, so that every level and every architecture
-// gives the same bits. Element i belongs to sum i mod 32; the second half of the sums is added to
-// the first, five times.
-func RefDot(x, y []float32) float64 { return kernels.RefDot(x, y) }
-
 // Level returns the level that the kernels run on: "generic", on amd64 "avx2" or
 // "avx512", on arm64 "neon" or "neondot".
 func Level() string { return kernels.Level() }
+
+// LevelErr returns an error if the environment variable L2S_SIMD names a level that is unknown, or
+// that this machine or build does not have: the kernels run on the best level then. A program that
+// reports results of a level should end with it.
+func LevelErr() error { return simd.Err() }

@@ -16,11 +16,10 @@ import (
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // benchResult is the JSON of l2s bench. Times are microseconds a query: the mean of a block of
@@ -283,7 +282,7 @@ func denseLogProb(l *layer, rows [][]float32) func(i int) {
 	weights, bias, temperature := dense.Weights(l.exact()), l.exact().Bias(), l.rawTemperature()
 	narrow, logits := make([]float32, l.Labels()), make([]float64, l.Labels())
 	return func(i int) {
-		floats.Scan(narrow, weights, bias, rows[i])
+		kernels.Scan(narrow, weights, bias, rows[i])
 		for j, x := range narrow {
 			logits[j] = float64(x) / temperature
 		}

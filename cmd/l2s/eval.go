@@ -9,12 +9,12 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // evalResult is the JSON of l2s eval.

@@ -32,7 +32,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // verb is one of the things that l2s does.
@@ -101,7 +101,7 @@ func main() {
 // run runs the verb that the arguments name and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	stdout = namedOutput{stdout}
-	if err := simd.Err(); err != nil { // a run on another level than the user believes
+	if err := kernels.LevelErr(); err != nil { // a run on another level than the user believes
 		fmt.Fprintf(stderr, "l2s: %v\n", err)
 		return 2
 	}

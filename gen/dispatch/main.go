@@ -29,12 +29,12 @@ type architecture struct {
 
 var architectures = []architecture{
 	{
-		"amd64", []level{{"AVX512", "HasAVX512"}, {"AVX2", "HasAVX2"}},
+		"amd64", []level{{"AVX512", "hasAVX512"}, {"AVX2", "hasAVX2"}},
 		"\tCMPB ·%[1]s(SB), $0\n\tJEQ  %[2]s\n\tMOVB $1, %[3]s\n\tJMP  ·%[4]s(SB)\n\n%[2]s:\n",
 		"\tMOVB $0, %s\n\tRET\n",
 	},
 	{
-		"arm64", []level{{"NEONI8MM", "HasI8MM"}, {"NEONDOT", "HasNEONDot"}, {"NEON", "HasNEON"}},
+		"arm64", []level{{"NEONI8MM", "hasI8MM"}, {"NEONDOT", "hasNEONDot"}, {"NEON", "hasNEON"}},
 		"\tMOVBU ·%[1]s(SB), R0\n\tCBZ   R0, %[2]s\n\tMOVB  R0, %[3]s\n\tJMP   ·%[4]s(SB)\n\n%[2]s:\n",
 		"\tMOVB ZR, %s\n\tRET\n",
 	},
@@ -100,7 +100,7 @@ func run(dir string) error {
 				}
 				has := arch.levels[at].has
 				if strings.Contains(m[4], "AVX512VNNI") {
-					has = "HasVNNI"
+					has = "hasVNNI"
 				}
 				key := arch.name + op.name
 				for len(cases[key]) < len(arch.levels) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simd"
-	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // Version tells what a command was built from and what it runs on. It is the JSON of the verb version.
@@ -35,7 +34,7 @@ func VersionOf() Version {
 	version, revision := buildVersion(info)
 	r := Version{
 		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		CPU: cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown"), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: asm.HasVNNI, I8MM: asm.HasI8MM,
+		CPU: cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown"), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.Has.VNNI, I8MM: simd.Has.I8MM,
 	}
 	for _, l := range simd.Available() {
 		r.Levels = append(r.Levels, l.String())

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
@@ -218,9 +219,9 @@ func quantizeGeneric(codes []int8, h []float32, inv float32) (squares, errors2 f
 
 func codesBlock() int {
 	switch {
-	case asm.HasVNNI:
+	case simd.Has.VNNI:
 		return 16
-	case asm.HasAVX2 || asm.HasNEON:
+	case simd.Has.AVX2 || simd.Has.NEON:
 		return 8
 	}
 	return 1
@@ -228,9 +229,9 @@ func codesBlock() int {
 
 func batchBlock() int {
 	switch {
-	case asm.HasI8MM:
+	case simd.Has.I8MM:
 		return 8
-	case asm.HasAVX2 || asm.HasNEON:
+	case simd.Has.AVX2 || simd.Has.NEON:
 		return 4
 	}
 	return 1
@@ -241,7 +242,7 @@ func batchContexts(n int) int {
 	switch {
 	case n < batchBlock():
 		return 1
-	case asm.HasAVX2 && !asm.HasVNNI:
+	case simd.Has.AVX2 && !simd.Has.VNNI:
 		return 2
 	}
 	return BatchContexts
@@ -251,7 +252,7 @@ func batchContexts(n int) int {
 // codes, for the forms that use it: with VNNI or I8MM the part of the rows' 128. AVX2 subtracts the
 // 128 beforehand, but moves the sign of v to the row by a complement.
 func excess8(v *Int8Vector) int32 {
-	if asm.HasAVX2 && !asm.HasVNNI {
+	if simd.Has.AVX2 && !simd.Has.VNNI {
 		return v.below
 	}
 	return CodeBias * v.sum

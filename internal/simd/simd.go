@@ -15,8 +15,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // EnvVar is the environment variable that forces a level.
@@ -88,14 +86,32 @@ func list(levels []Level) string {
 	return strings.Join(s, ", ")
 }
 
+// Features are the extensions that functions may use.
+type Features struct{ AVX2, AVX512, VNNI, NEON, NEONDot, I8MM bool }
+
+// Has are those of the current level. Only this package changes it.
+var Has Features
+
+var follow = func(Features) {} // of package asm
+
+// Follow calls f with the features, now and whenever they change. Package asm, whose variables the
+// assembly reads, is the one that follows.
+func Follow(f func(Features)) {
+	follow = f
+	f(Has)
+}
+
 func apply(l Level) {
 	current = l
-	asm.HasAVX2 = l == AVX2 || l == AVX512
-	asm.HasAVX512 = l == AVX512
-	asm.HasVNNI = asm.HasAVX512 && bestVNNI
-	asm.HasNEON = l == NEON || l == NEONDot
-	asm.HasNEONDot = l == NEONDot
-	asm.HasI8MM = asm.HasNEONDot && bestI8MM
+	set(Features{
+		AVX2: l == AVX2 || l == AVX512, AVX512: l == AVX512, VNNI: l == AVX512 && bestVNNI,
+		NEON: l == NEON || l == NEONDot, NEONDot: l == NEONDot, I8MM: l == NEONDot && bestI8MM,
+	})
+}
+
+func set(f Features) {
+	Has = f
+	follow(f)
 }
 
 // Current returns the level that the kernels run on.
@@ -126,7 +142,9 @@ func Set(l Level) (restore func()) {
 // WithoutBit switches off the bit in addition to the current level, VNNI or I8MM, and returns a
 // function that switches back. Tests use it, as Set.
 func WithoutBit() (restore func()) {
-	vnni, i8mm := asm.HasVNNI, asm.HasI8MM
-	asm.HasVNNI, asm.HasI8MM = false, false
-	return func() { asm.HasVNNI, asm.HasI8MM = vnni, i8mm }
+	old := Has
+	f := old
+	f.VNNI, f.I8MM = false, false
+	set(f)
+	return func() { set(old) }
 }

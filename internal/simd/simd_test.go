@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // A CI leg relies on TestForcedLevelIsTheLevel: if L2S_SIMD is set, the tests run on that level; if
@@ -32,7 +30,7 @@ func TestForcedLevelIsTheLevel(t *testing.T) {
 	if got := Current().String(); got != want {
 		t.Errorf("level %s, want %s", got, want)
 	}
-	t.Logf("level %s, vnni %v, i8mm %v", Current(), asm.HasVNNI, asm.HasI8MM)
+	t.Logf("level %s, vnni %v, i8mm %v", Current(), Has.VNNI, Has.I8MM)
 }
 
 func TestChoose(t *testing.T) {
@@ -92,7 +90,7 @@ func TestSetSwitchesTheDispatchBits(t *testing.T) {
 		NEONDot: {false, false, false, true, true, bestI8MM},
 	} {
 		apply(Level(l))
-		if got := [6]bool{asm.HasAVX2, asm.HasAVX512, asm.HasVNNI, asm.HasNEON, asm.HasNEONDot, asm.HasI8MM}; got != want {
+		if got := [6]bool{Has.AVX2, Has.AVX512, Has.VNNI, Has.NEON, Has.NEONDot, Has.I8MM}; got != want {
 			t.Errorf("%s: bits %v, want %v", Level(l), got, want)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/simd"
-	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // Levels returns the levels to test, lowest first: all levels of the machine, or the one that
@@ -32,7 +31,7 @@ func EachLevel(t *testing.T, f func(t *testing.T)) {
 			f(t)
 		})
 	}
-	if asm.HasVNNI || asm.HasI8MM {
+	if simd.Has.VNNI || simd.Has.I8MM {
 		t.Run(simd.Current().String()+" without its bit", func(t *testing.T) {
 			defer simd.WithoutBit()()
 			f(t)

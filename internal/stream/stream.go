@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	_ "github.com/learning-to-screen/l2s/internal/simd" // finds the level of package asm
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 

@@ -181,8 +181,8 @@ var choice = map[string]*regexp.Regexp{
 // ones come first.
 func TestEachFormIsChosenForItsLevel(t *testing.T) {
 	variables := map[string][]string{ // best first
-		"amd64": {"AVX512 HasVNNI", "AVX512 HasAVX512", "AVX2 HasAVX2"},
-		"arm64": {"NEONI8MM HasI8MM", "NEONDOT HasNEONDot", "NEON HasNEON"},
+		"amd64": {"AVX512 hasVNNI", "AVX512 hasAVX512", "AVX2 hasAVX2"},
+		"arm64": {"NEONI8MM hasI8MM", "NEONDOT hasNEONDot", "NEON hasNEON"},
 	}
 	none := map[string]string{"amd64": "\tMOVB $0, ok+", "arm64": "\tMOVB ZR, ok+"}
 	form := regexp.MustCompile(`(?m)^// func (\w+?)(AVX512|AVX2|NEONI8MM|NEONDOT|NEON)\(`)

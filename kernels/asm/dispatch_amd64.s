@@ -6,13 +6,13 @@
 
 // func Add(dst *float32, x *float32, n int) (ok bool)
 TEXT ·Add(SB), NOSPLIT, $0-25
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+24(FP)
 	JMP  ·AddAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+24(FP)
 	JMP  ·AddAVX2(SB)
@@ -23,13 +23,13 @@ notAVX2:
 
 // func ArgmaxDot(rows *float32, n int, h *float32, d int) (index int, score float32, ok bool)
 TEXT ·ArgmaxDot(SB), NOSPLIT, $0-45
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+44(FP)
 	JMP  ·ArgmaxDotAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+44(FP)
 	JMP  ·ArgmaxDotAVX2(SB)
@@ -40,13 +40,13 @@ notAVX2:
 
 // func Axpy(dst *float64, a float64, x *float32, n int) (ok bool)
 TEXT ·Axpy(SB), NOSPLIT, $0-33
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+32(FP)
 	JMP  ·AxpyAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+32(FP)
 	JMP  ·AxpyAVX2(SB)
@@ -57,13 +57,13 @@ notAVX2:
 
 // func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ40(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ40AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ40AVX2(SB)
@@ -74,13 +74,13 @@ notAVX2:
 
 // func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ41(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ41AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ41AVX2(SB)
@@ -91,13 +91,13 @@ notAVX2:
 
 // func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ4K(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ4KAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ4KAVX2(SB)
@@ -108,13 +108,13 @@ notAVX2:
 
 // func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ50(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ50AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ50AVX2(SB)
@@ -125,13 +125,13 @@ notAVX2:
 
 // func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ51(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ51AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ51AVX2(SB)
@@ -142,13 +142,13 @@ notAVX2:
 
 // func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ5K(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ5KAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ5KAVX2(SB)
@@ -159,13 +159,13 @@ notAVX2:
 
 // func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ6K(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ6KAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ6KAVX2(SB)
@@ -176,13 +176,13 @@ notAVX2:
 
 // func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ80(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ80AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBatchQ80AVX2(SB)
@@ -193,13 +193,13 @@ notAVX2:
 
 // func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ40(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ40AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ40AVX2(SB)
@@ -210,13 +210,13 @@ notAVX2:
 
 // func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ41(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ41AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ41AVX2(SB)
@@ -227,13 +227,13 @@ notAVX2:
 
 // func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ4K(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ4KAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ4KAVX2(SB)
@@ -244,13 +244,13 @@ notAVX2:
 
 // func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ50(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ50AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ50AVX2(SB)
@@ -261,13 +261,13 @@ notAVX2:
 
 // func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ51(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ51AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ51AVX2(SB)
@@ -278,13 +278,13 @@ notAVX2:
 
 // func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ5K(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ5KAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ5KAVX2(SB)
@@ -295,13 +295,13 @@ notAVX2:
 
 // func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ6K(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ6KAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ6KAVX2(SB)
@@ -312,13 +312,13 @@ notAVX2:
 
 // func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ80(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ80AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·BlockBoundsQ80AVX2(SB)
@@ -329,13 +329,13 @@ notAVX2:
 
 // func Encode(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32, ok bool)
 TEXT ·Encode(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·EncodeAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·EncodeAVX2(SB)
@@ -346,13 +346,13 @@ notAVX2:
 
 // func ExpCentres(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32) (ok bool)
 TEXT ·ExpCentres(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·ExpCentresAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·ExpCentresAVX2(SB)
@@ -363,13 +363,13 @@ notAVX2:
 
 // func ExpStore(lane *float64, dst *float64, x *float64, n int, m float64) (ok bool)
 TEXT ·ExpStore(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·ExpStoreAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·ExpStoreAVX2(SB)
@@ -380,13 +380,13 @@ notAVX2:
 
 // func ExpSum(lane *float64, x *float64, n int, m float64) (ok bool)
 TEXT ·ExpSum(SB), NOSPLIT, $0-33
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+32(FP)
 	JMP  ·ExpSumAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+32(FP)
 	JMP  ·ExpSumAVX2(SB)
@@ -397,13 +397,13 @@ notAVX2:
 
 // func GatherDot(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·GatherDot(SB), NOSPLIT, $0-49
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·GatherDotAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·GatherDotAVX2(SB)
@@ -414,13 +414,13 @@ notAVX2:
 
 // func Int4Bounds(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int4Bounds(SB), NOSPLIT, $0-49
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·Int4BoundsAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·Int4BoundsAVX2(SB)
@@ -431,7 +431,7 @@ notAVX2:
 
 // func Int4BoundsStream(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int4BoundsStream(SB), NOSPLIT, $0-49
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·Int4BoundsStreamAVX512(SB)
@@ -442,13 +442,13 @@ notAVX512:
 
 // func Int8Bounds(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int8Bounds(SB), NOSPLIT, $0-49
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·Int8BoundsAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·Int8BoundsAVX2(SB)
@@ -459,13 +459,13 @@ notAVX2:
 
 // func Int8BoundsBatch(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int8BoundsBatch(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·Int8BoundsBatchAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·Int8BoundsBatchAVX2(SB)
@@ -476,7 +476,7 @@ notAVX2:
 
 // func Int8BoundsStream(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int8BoundsStream(SB), NOSPLIT, $0-49
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·Int8BoundsStreamAVX512(SB)
@@ -487,13 +487,13 @@ notAVX512:
 
 // func Int8GatherBounds(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte) (ok bool)
 TEXT ·Int8GatherBounds(SB), NOSPLIT, $0-57
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+56(FP)
 	JMP  ·Int8GatherBoundsAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+56(FP)
 	JMP  ·Int8GatherBoundsAVX2(SB)
@@ -504,13 +504,13 @@ notAVX2:
 
 // func Int8GatherBoundsBatch(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte) (ok bool)
 TEXT ·Int8GatherBoundsBatch(SB), NOSPLIT, $0-73
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+72(FP)
 	JMP  ·Int8GatherBoundsBatchAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+72(FP)
 	JMP  ·Int8GatherBoundsBatchAVX2(SB)
@@ -521,13 +521,13 @@ notAVX2:
 
 // func MaxCentre(lower *float32, upper *float32, n int) (result float32, ok bool)
 TEXT ·MaxCentre(SB), NOSPLIT, $0-29
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+28(FP)
 	JMP  ·MaxCentreAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+28(FP)
 	JMP  ·MaxCentreAVX2(SB)
@@ -538,13 +538,13 @@ notAVX2:
 
 // func MaxFloat64(x *float64, n int) (result float64, ok bool)
 TEXT ·MaxFloat64(SB), NOSPLIT, $0-25
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+24(FP)
 	JMP  ·MaxFloat64AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+24(FP)
 	JMP  ·MaxFloat64AVX2(SB)
@@ -555,13 +555,13 @@ notAVX2:
 
 // func MaxID(ids *uint32, n int) (result uint32, ok bool)
 TEXT ·MaxID(SB), NOSPLIT, $0-21
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+20(FP)
 	JMP  ·MaxIDAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+20(FP)
 	JMP  ·MaxIDAVX2(SB)
@@ -572,13 +572,13 @@ notAVX2:
 
 // func NextAbove(scores *float32, n int, threshold float32) (result int, ok bool)
 TEXT ·NextAbove(SB), NOSPLIT, $0-33
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+32(FP)
 	JMP  ·NextAboveAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+32(FP)
 	JMP  ·NextAboveAVX2(SB)
@@ -589,13 +589,13 @@ notAVX2:
 
 // func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·RefGatherDotBF16(SB), NOSPLIT, $0-49
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotBF16AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotBF16AVX2(SB)
@@ -606,13 +606,13 @@ notAVX2:
 
 // func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·RefGatherDotF16(SB), NOSPLIT, $0-49
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotF16AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotF16AVX2(SB)
@@ -623,13 +623,13 @@ notAVX2:
 
 // func RefGatherDotQ6K(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·RefGatherDotQ6K(SB), NOSPLIT, $0-49
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotQ6KAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotQ6KAVX2(SB)
@@ -640,13 +640,13 @@ notAVX2:
 
 // func RefGatherDotQ80(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·RefGatherDotQ80(SB), NOSPLIT, $0-49
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotQ80AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotQ80AVX2(SB)
@@ -657,13 +657,13 @@ notAVX2:
 
 // func RefScan(dst *float64, rows *float32, n int, h *float32, d int) (ok bool)
 TEXT ·RefScan(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanAVX2(SB)
@@ -674,13 +674,13 @@ notAVX2:
 
 // func RefScanBF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool)
 TEXT ·RefScanBF16(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanBF16AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanBF16AVX2(SB)
@@ -691,13 +691,13 @@ notAVX2:
 
 // func RefScanF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool)
 TEXT ·RefScanF16(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanF16AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanF16AVX2(SB)
@@ -708,13 +708,13 @@ notAVX2:
 
 // func RefScanQ6K(dst *float64, rows *byte, n int, h *float32, d int) (ok bool)
 TEXT ·RefScanQ6K(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanQ6KAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanQ6KAVX2(SB)
@@ -725,13 +725,13 @@ notAVX2:
 
 // func RefScanQ80(dst *float64, rows *byte, n int, h *float32, d int) (ok bool)
 TEXT ·RefScanQ80(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanQ80AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·RefScanQ80AVX2(SB)
@@ -742,13 +742,13 @@ notAVX2:
 
 // func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 TEXT ·Scan(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·ScanAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·ScanAVX2(SB)
@@ -759,7 +759,7 @@ notAVX2:
 
 // func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 TEXT ·ScanSingle(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·ScanSingleAVX2(SB)
@@ -770,13 +770,13 @@ notAVX2:
 
 // func Scores42(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int) (ok bool)
 TEXT ·Scores42(SB), NOSPLIT, $0-89
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+88(FP)
 	JMP  ·Scores42AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+88(FP)
 	JMP  ·Scores42AVX2(SB)
@@ -787,13 +787,13 @@ notAVX2:
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)
 TEXT ·Scores7(SB), NOSPLIT, $0-65
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
 	JMP  ·Scores7AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
 	JMP  ·Scores7AVX2(SB)
@@ -804,13 +804,13 @@ notAVX2:
 
 // func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
 TEXT ·WidenBF16(SB), NOSPLIT, $0-25
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+24(FP)
 	JMP  ·WidenBF16AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+24(FP)
 	JMP  ·WidenBF16AVX2(SB)
@@ -821,13 +821,13 @@ notAVX2:
 
 // func WidenF16(dst *float32, x *uint16, n int) (ok bool)
 TEXT ·WidenF16(SB), NOSPLIT, $0-25
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+24(FP)
 	JMP  ·WidenF16AVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+24(FP)
 	JMP  ·WidenF16AVX2(SB)

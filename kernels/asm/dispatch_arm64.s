@@ -6,7 +6,7 @@
 
 // func Add(dst *float32, x *float32, n int) (ok bool)
 TEXT ·Add(SB), NOSPLIT, $0-25
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+24(FP)
 	JMP   ·AddNEON(SB)
@@ -17,7 +17,7 @@ notNEON:
 
 // func ArgmaxDot(rows *float32, n int, h *float32, d int) (index int, score float32, ok bool)
 TEXT ·ArgmaxDot(SB), NOSPLIT, $0-45
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+44(FP)
 	JMP   ·ArgmaxDotNEON(SB)
@@ -28,7 +28,7 @@ notNEON:
 
 // func Axpy(dst *float64, a float64, x *float32, n int) (ok bool)
 TEXT ·Axpy(SB), NOSPLIT, $0-33
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+32(FP)
 	JMP   ·AxpyNEON(SB)
@@ -39,13 +39,13 @@ notNEON:
 
 // func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ40(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ40NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ40NEON(SB)
@@ -56,13 +56,13 @@ notNEON:
 
 // func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ41(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ41NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ41NEON(SB)
@@ -73,13 +73,13 @@ notNEON:
 
 // func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ4K(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ4KNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ4KNEON(SB)
@@ -90,13 +90,13 @@ notNEON:
 
 // func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ50(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ50NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ50NEON(SB)
@@ -107,13 +107,13 @@ notNEON:
 
 // func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ51(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ51NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ51NEON(SB)
@@ -124,13 +124,13 @@ notNEON:
 
 // func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ5K(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ5KNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ5KNEON(SB)
@@ -141,13 +141,13 @@ notNEON:
 
 // func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ6K(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ6KNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ6KNEON(SB)
@@ -158,13 +158,13 @@ notNEON:
 
 // func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ80(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ80NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBatchQ80NEON(SB)
@@ -175,13 +175,13 @@ notNEON:
 
 // func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ40(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ40NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ40NEON(SB)
@@ -192,13 +192,13 @@ notNEON:
 
 // func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ41(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ41NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ41NEON(SB)
@@ -209,13 +209,13 @@ notNEON:
 
 // func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ4K(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ4KNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ4KNEON(SB)
@@ -226,13 +226,13 @@ notNEON:
 
 // func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ50(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ50NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ50NEON(SB)
@@ -243,13 +243,13 @@ notNEON:
 
 // func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ51(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ51NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ51NEON(SB)
@@ -260,13 +260,13 @@ notNEON:
 
 // func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ5K(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ5KNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ5KNEON(SB)
@@ -277,13 +277,13 @@ notNEON:
 
 // func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ6K(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ6KNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ6KNEON(SB)
@@ -294,13 +294,13 @@ notNEON:
 
 // func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ80(SB), NOSPLIT, $0-65
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ80NEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·BlockBoundsQ80NEON(SB)
@@ -311,7 +311,7 @@ notNEON:
 
 // func Encode(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32, ok bool)
 TEXT ·Encode(SB), NOSPLIT, $0-41
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
 	JMP   ·EncodeNEON(SB)
@@ -322,7 +322,7 @@ notNEON:
 
 // func ExpCentres(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32) (ok bool)
 TEXT ·ExpCentres(SB), NOSPLIT, $0-41
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
 	JMP   ·ExpCentresNEON(SB)
@@ -333,7 +333,7 @@ notNEON:
 
 // func ExpStore(lane *float64, dst *float64, x *float64, n int, m float64) (ok bool)
 TEXT ·ExpStore(SB), NOSPLIT, $0-41
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
 	JMP   ·ExpStoreNEON(SB)
@@ -344,7 +344,7 @@ notNEON:
 
 // func ExpSum(lane *float64, x *float64, n int, m float64) (ok bool)
 TEXT ·ExpSum(SB), NOSPLIT, $0-33
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+32(FP)
 	JMP   ·ExpSumNEON(SB)
@@ -355,7 +355,7 @@ notNEON:
 
 // func GatherDot(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·GatherDot(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·GatherDotNEON(SB)
@@ -366,13 +366,13 @@ notNEON:
 
 // func Int4Bounds(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int4Bounds(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+48(FP)
 	JMP   ·Int4BoundsNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·Int4BoundsNEON(SB)
@@ -388,13 +388,13 @@ TEXT ·Int4BoundsStream(SB), NOSPLIT, $0-49
 
 // func Int4PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool)
 TEXT ·Int4PanelBounds(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+48(FP)
 	JMP   ·Int4PanelBoundsNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·Int4PanelBoundsNEON(SB)
@@ -405,13 +405,13 @@ notNEON:
 
 // func Int8Bounds(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int8Bounds(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+48(FP)
 	JMP   ·Int8BoundsNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·Int8BoundsNEON(SB)
@@ -422,19 +422,19 @@ notNEON:
 
 // func Int8BoundsBatch(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int8BoundsBatch(SB), NOSPLIT, $0-65
-	MOVBU ·HasI8MM(SB), R0
+	MOVBU ·hasI8MM(SB), R0
 	CBZ   R0, notNEONI8MM
 	MOVB  R0, ok+64(FP)
 	JMP   ·Int8BoundsBatchNEONI8MM(SB)
 
 notNEONI8MM:
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
 	JMP   ·Int8BoundsBatchNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
 	JMP   ·Int8BoundsBatchNEON(SB)
@@ -450,13 +450,13 @@ TEXT ·Int8BoundsStream(SB), NOSPLIT, $0-49
 
 // func Int8GatherBounds(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte) (ok bool)
 TEXT ·Int8GatherBounds(SB), NOSPLIT, $0-57
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+56(FP)
 	JMP   ·Int8GatherBoundsNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+56(FP)
 	JMP   ·Int8GatherBoundsNEON(SB)
@@ -467,19 +467,19 @@ notNEON:
 
 // func Int8GatherBoundsBatch(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte) (ok bool)
 TEXT ·Int8GatherBoundsBatch(SB), NOSPLIT, $0-73
-	MOVBU ·HasI8MM(SB), R0
+	MOVBU ·hasI8MM(SB), R0
 	CBZ   R0, notNEONI8MM
 	MOVB  R0, ok+72(FP)
 	JMP   ·Int8GatherBoundsBatchNEONI8MM(SB)
 
 notNEONI8MM:
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+72(FP)
 	JMP   ·Int8GatherBoundsBatchNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+72(FP)
 	JMP   ·Int8GatherBoundsBatchNEON(SB)
@@ -490,13 +490,13 @@ notNEON:
 
 // func Int8PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool)
 TEXT ·Int8PanelBounds(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEONDot(SB), R0
+	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+48(FP)
 	JMP   ·Int8PanelBoundsNEONDOT(SB)
 
 notNEONDOT:
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·Int8PanelBoundsNEON(SB)
@@ -507,7 +507,7 @@ notNEON:
 
 // func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, ok bool)
 TEXT ·KthOfLanes(SB), NOSPLIT, $0-37
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+36(FP)
 	JMP   ·KthOfLanesNEON(SB)
@@ -518,7 +518,7 @@ notNEON:
 
 // func MaxAbsBits(x *float32, n int) (result uint32, ok bool)
 TEXT ·MaxAbsBits(SB), NOSPLIT, $0-21
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+20(FP)
 	JMP   ·MaxAbsBitsNEON(SB)
@@ -529,7 +529,7 @@ notNEON:
 
 // func MaxCentre(lower *float32, upper *float32, n int) (result float32, ok bool)
 TEXT ·MaxCentre(SB), NOSPLIT, $0-29
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+28(FP)
 	JMP   ·MaxCentreNEON(SB)
@@ -540,7 +540,7 @@ notNEON:
 
 // func MaxFloat64(x *float64, n int) (result float64, ok bool)
 TEXT ·MaxFloat64(SB), NOSPLIT, $0-25
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+24(FP)
 	JMP   ·MaxFloat64NEON(SB)
@@ -551,7 +551,7 @@ notNEON:
 
 // func MaxID(ids *uint32, n int) (result uint32, ok bool)
 TEXT ·MaxID(SB), NOSPLIT, $0-21
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+20(FP)
 	JMP   ·MaxIDNEON(SB)
@@ -562,7 +562,7 @@ notNEON:
 
 // func NextAbove(scores *float32, n int, threshold float32) (result int, ok bool)
 TEXT ·NextAbove(SB), NOSPLIT, $0-33
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+32(FP)
 	JMP   ·NextAboveNEON(SB)
@@ -573,7 +573,7 @@ notNEON:
 
 // func PrefetchLines(lines *uintptr, n int) (ok bool)
 TEXT ·PrefetchLines(SB), NOSPLIT, $0-17
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+16(FP)
 	JMP   ·PrefetchLinesNEON(SB)
@@ -584,7 +584,7 @@ notNEON:
 
 // func Quantize(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32, ok bool)
 TEXT ·Quantize(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·QuantizeNEON(SB)
@@ -595,7 +595,7 @@ notNEON:
 
 // func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·RefGatherDot(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·RefGatherDotNEON(SB)
@@ -606,7 +606,7 @@ notNEON:
 
 // func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·RefGatherDotBF16(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·RefGatherDotBF16NEON(SB)
@@ -617,7 +617,7 @@ notNEON:
 
 // func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·RefGatherDotF16(SB), NOSPLIT, $0-49
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
 	JMP   ·RefGatherDotF16NEON(SB)
@@ -638,7 +638,7 @@ TEXT ·RefGatherDotQ80(SB), NOSPLIT, $0-49
 
 // func RefScan(dst *float64, rows *float32, n int, h *float32, d int) (ok bool)
 TEXT ·RefScan(SB), NOSPLIT, $0-41
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
 	JMP   ·RefScanNEON(SB)
@@ -649,7 +649,7 @@ notNEON:
 
 // func RefScanBF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool)
 TEXT ·RefScanBF16(SB), NOSPLIT, $0-41
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
 	JMP   ·RefScanBF16NEON(SB)
@@ -660,7 +660,7 @@ notNEON:
 
 // func RefScanF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool)
 TEXT ·RefScanF16(SB), NOSPLIT, $0-41
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
 	JMP   ·RefScanF16NEON(SB)
@@ -681,7 +681,7 @@ TEXT ·RefScanQ80(SB), NOSPLIT, $0-41
 
 // func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 TEXT ·Scan(SB), NOSPLIT, $0-41
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
 	JMP   ·ScanNEON(SB)
@@ -707,7 +707,7 @@ TEXT ·Scores7(SB), NOSPLIT, $0-65
 
 // func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool)
 TEXT ·SelectAtLeast(SB), NOSPLIT, $0-41
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
 	JMP   ·SelectAtLeastNEON(SB)
@@ -718,7 +718,7 @@ notNEON:
 
 // func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
 TEXT ·WidenBF16(SB), NOSPLIT, $0-25
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+24(FP)
 	JMP   ·WidenBF16NEON(SB)
@@ -729,7 +729,7 @@ notNEON:
 
 // func WidenF16(dst *float32, x *uint16, n int) (ok bool)
 TEXT ·WidenF16(SB), NOSPLIT, $0-25
-	MOVBU ·HasNEON(SB), R0
+	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+24(FP)
 	JMP   ·WidenF16NEON(SB)

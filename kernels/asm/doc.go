@@ -3,13 +3,14 @@
 // hand. Its functions check nothing: use package kernels.
 package asm
 
-// The features of the CPU that functions may use. Only package simd sets them: a function jumps to
-// instructions that the CPU has if these are true.
-var (
-	HasAVX2    bool
-	HasAVX512  bool
-	HasVNNI    bool
-	HasNEON    bool
-	HasNEONDot bool
-	HasI8MM    bool
-)
+import "github.com/learning-to-screen/l2s/internal/simd"
+
+// The features of the CPU that functions may use: a function jumps to instructions that the CPU has
+// if these are true.
+var hasAVX2, hasAVX512, hasVNNI, hasNEON, hasNEONDot, hasI8MM bool
+
+func init() {
+	simd.Follow(func(f simd.Features) {
+		hasAVX2, hasAVX512, hasVNNI, hasNEON, hasNEONDot, hasI8MM = f.AVX2, f.AVX512, f.VNNI, f.NEON, f.NEONDot, f.I8MM
+	})
+}

@@ -1102,7 +1102,7 @@ done8:
 
 // func PrefetchLines(lines *uintptr, n int) (ok bool)
 TEXT ·PrefetchLines(SB), NOSPLIT, $0-17
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+16(FP)
 	JMP  ·PrefetchLinesAVX2(SB)
@@ -1113,13 +1113,13 @@ notAVX2:
 
 // func MaxAbsBits(x *float32, n int) (result uint32, ok bool)
 TEXT ·MaxAbsBits(SB), NOSPLIT, $0-21
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+20(FP)
 	JMP  ·MaxAbsBitsAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+20(FP)
 	JMP  ·MaxAbsBitsAVX2(SB)
@@ -1130,13 +1130,13 @@ notAVX2:
 
 // func Quantize(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32, ok bool)
 TEXT ·Quantize(SB), NOSPLIT, $0-49
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·QuantizeAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·QuantizeAVX2(SB)
@@ -1147,13 +1147,13 @@ notAVX2:
 
 // func Int4PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool)
 TEXT ·Int4PanelBounds(SB), NOSPLIT, $0-49
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·Int4PanelBoundsAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·Int4PanelBoundsAVX2(SB)
@@ -1164,13 +1164,13 @@ notAVX2:
 
 // func Int8PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool)
 TEXT ·Int8PanelBounds(SB), NOSPLIT, $0-49
-	CMPB ·HasVNNI(SB), $0
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·Int8PanelBoundsAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·Int8PanelBoundsAVX2(SB)
@@ -1181,13 +1181,13 @@ notAVX2:
 
 // func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, ok bool)
 TEXT ·KthOfLanes(SB), NOSPLIT, $0-37
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+36(FP)
 	JMP  ·KthOfLanesAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+36(FP)
 	JMP  ·KthOfLanesAVX2(SB)
@@ -1198,13 +1198,13 @@ notAVX2:
 
 // func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool)
 TEXT ·SelectAtLeast(SB), NOSPLIT, $0-41
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
 	JMP  ·SelectAtLeastAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
 	JMP  ·SelectAtLeastAVX2(SB)
@@ -1215,13 +1215,13 @@ notAVX2:
 
 // func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
 TEXT ·RefGatherDot(SB), NOSPLIT, $0-49
-	CMPB ·HasAVX512(SB), $0
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotAVX512(SB)
 
 notAVX512:
-	CMPB ·HasAVX2(SB), $0
+	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
 	JMP  ·RefGatherDotAVX2(SB)

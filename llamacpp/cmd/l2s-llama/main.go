@@ -34,7 +34,7 @@ import (
 	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/previewing"
-	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 )
@@ -72,7 +72,7 @@ type signalled struct{ signal os.Signal }
 func (e *signalled) Error() string { return e.signal.String() }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if err := simd.Err(); err != nil { // a run on another level than the user believes
+	if err := kernels.LevelErr(); err != nil { // a run on another level than the user believes
 		fmt.Fprintf(stderr, "l2s-llama: %v\n", err)
 		return 2
 	}
