@@ -270,6 +270,10 @@ real-kinds: ## Measure the previews of these models on own states of labels (OWN
 real-short: ## The same for SmolLM2 alone, with fewer states, in two minutes.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --short
 
+.PHONY: people
+people: ## Measure turns of chats, chats of four clients at once, and 2,000 mixed requests of eight, on the models of REAL=FOLDER.
+	cd llamacpp && REAL="$(abspath $(REAL))" YZMA_LIB="$(abspath $(YZMA_LIB))" $(GO) test -timeout 60m -count=1 -v -run 'TestReal(Turns|ChatsAtOnce|MixedRequests)' ./internal/openai -people
+
 .PHONY: clients
 clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over SmolLM2, if they can be fetched, in two minutes.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/clients

@@ -98,11 +98,24 @@ check("allowed tokens alone", set(one.choices[0].text.split()) <= {"Paris", "Lon
 
 bad = lambda **fields: lambda: client.completions.create(**{"model": name, "prompt": "a", "max_tokens": 2, **fields})
 refused("a temperature that is a text", openai.BadRequestError, bad(temperature="hot"), param="temperature", type="invalid_request_error")
-refused("two answers", openai.BadRequestError, bad(n=2), param="n")
+refused("more answers than places", openai.BadRequestError, bad(n=5), param="n")
+refused("a field that is mistyped", openai.BadRequestError, bad(extra_body={"max_token": 2}), param="max_token", code="unknown_field")
 refused("a prompt that is too long", openai.BadRequestError, bad(prompt="word " * 20000), code="context_length_exceeded")
 refused("JSON that is promised", openai.BadRequestError, lambda: client.chat.completions.create(model=name, messages=message, response_format={"type": "json_object"}), param="response_format")
 refused("a model that is not there", openai.NotFoundError, lambda: client.models.retrieve("other"), code="model_not_found")
 check("the model that is there", client.models.retrieve(name).id, name)
+
+a = client.completions.create(model=name, prompt=prompts[0], max_tokens=8, temperature=1.5, seed=3, n=3)
+check("three answers", ([c.index for c in a.choices], a.usage.completion_tokens <= 24), ([0, 1, 2], True))
+check("their timings", a.timings["predicted_n"], a.usage.completion_tokens)
+with client.chat.completions.stream(model=name, messages=[{"role": "user", "content": questions[0]}], max_tokens=12, temperature=1, n=2) as stream:
+    for _ in stream:
+        pass
+    check("two answers in a stream", [bool(c.message.content) for c in stream.get_final_completion().choices], [True, True])
+raw = client.completions.with_raw_response.create(model=name, prompt="a", max_tokens=1, extra_body={"frobnicate": 1})
+check("a field that nothing reads", raw.headers["x-l2s-ignored"], "frobnicate")
+a = client.completions.create(model=name, prompt=prompts[0], max_tokens=1, temperature=0, logprobs=0, extra_body={"logprob_token_ids": [7042, 4528], "return_tokens_as_token_ids": True})
+check("named tokens", {"token_id:7042", "token_id:4528"} <= set(a.choices[0].logprobs.top_logprobs[0]))
 
 score = client.post("/score", cast_to=object, body={"prompt": prompts[0], "answers": [" Paris", " London", " Rome"]})
 check("a score", max(score["answers"], key=lambda a: a["logprob"])["index"], 0)

@@ -64,6 +64,7 @@ func (f *flags) converse(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 			return err
 		}
 		all.Exact, all.Written = all.Exact+done.Exact, all.Written+done.Written
+		all.Fallbacks.Far, all.Fallbacks.Crowded = all.Fallbacks.Far+done.Fallbacks.Far, all.Fallbacks.Crowded+done.Fallbacks.Crowded
 		r.Options.Seed++ // another draw for each turn
 	}
 	f.reasons(x, r, all)

@@ -515,18 +515,18 @@ func TestAnInterruptOfAPreviewLeavesNoHalf(t *testing.T) {
 	}
 }
 
-// Tokens that the exact head chose have one reason: an option, which is the reason for all, or the
-// text.
+// Tokens that the exact head chose have a reason: an option, which is the reason for all, or each its
+// own.
 func TestTheReasonForTheExactHead(t *testing.T) {
 	some := bitset.New(9)
 	for _, c := range []struct {
 		name   string
 		change func(*engine.Sampling)
-		want   string
+		want   string // "" for no option
 	}{
-		{"greedy", func(s *engine.Sampling) { s.Options.Temperature = 0 }, "the text there is unlike"},
-		{"top-k", func(s *engine.Sampling) { s.Options.TopK = 40 }, "the text there is unlike"},
-		{"min-p", func(s *engine.Sampling) { s.Options.TopK, s.Options.MinP = 0, 0.1 }, "the text there is unlike"},
+		{"greedy", func(s *engine.Sampling) { s.Options.Temperature = 0 }, ""},
+		{"top-k", func(s *engine.Sampling) { s.Options.TopK = 40 }, ""},
+		{"min-p", func(s *engine.Sampling) { s.Options.TopK, s.Options.MinP = 0, 0.1 }, ""},
 		{"all tokens", func(s *engine.Sampling) { s.Options.TopK = 0 }, "neither --top-k nor --min-p"},
 		{"top-p first", func(s *engine.Sampling) { s.Options.TopK, s.Options.TopP = 0, 0.9 }, "neither --top-k nor --min-p"},
 		{"a large top-k", func(s *engine.Sampling) { s.Options.TopK = 600 }, "--top-k above 512"},
@@ -535,8 +535,20 @@ func TestTheReasonForTheExactHead(t *testing.T) {
 		s := engine.Sampling{Options: sample.DefaultOptions()}
 		s.Options.Temperature = 0.8
 		c.change(&s)
-		if got := exactly(7, s.Unpreviewed()); !strings.Contains(got, "chose: 7, because ") || !strings.Contains(got, c.want) {
-			t.Errorf("%s: found %q, expected 7 and %q", c.name, got, c.want)
+		got := exactly(7, s.Unpreviewed(), engine.Fallbacks{Far: 4, Crowded: 2})
+		parts := []string{"chose: 7, because of ", c.want}
+		if c.want == "" {
+			parts = []string{"chose: 7; 4 because the text there is unlike", "; 2 because so many tokens look alike", "; 1 because of banned"}
+		}
+		for _, part := range parts {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: found %q, expected %q", c.name, got, part)
+			}
+		}
+	}
+	for of, want := range map[engine.Fallbacks]string{{Far: 7}: "chose: 7; 7 because the text", {Crowded: 7}: "chose: 7; 7 because so many", {}: "chose: 7; 7 because of banned"} {
+		if got := exactly(7, "", of); !strings.Contains(got, want) || strings.Count(got, "because") != 1 {
+			t.Errorf("%+v: found %q, expected %q alone", of, got, want)
 		}
 	}
 }

@@ -271,7 +271,10 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	r := engine.Request{Most: *n, Sampling: o, LogProbs: -1, Ends: !*ignore, Shift: true, Keep: *keep}
+	r := engine.Request{Most: *n, Sampling: o, LogProbs: -1, Ends: !*ignore, Shift: true, Keep: *keep, Reasons: true}
+	if x.Previews() {
+		r.Options.Budget = f.budget
+	}
 	if talk {
 		return f.converse(ctx, m, x, r, *system)
 	}
@@ -355,13 +358,26 @@ func starved(threads int, cpu, took time.Duration) bool {
 // waited is the hint for threads that were starved.
 const waited = "the threads waited for a CPU more than half of the time, and for each other: on a machine this busy --threads 1 is faster\n"
 
-// exactly tells why the exact head chose n tokens though there is a preview: by an option, or by the
-// states if there is none.
-func exactly(n int, option string) string {
+// exactly tells why the exact head chose n tokens though there is a preview: by an option, which is the
+// reason for all, or, if there is none, by their states.
+func exactly(n int, option string, of engine.Fallbacks) string {
 	if option != "" {
 		return fmt.Sprintf("tokens that the exact head chose: %d, because of %s\n", n, option)
 	}
-	return fmt.Sprintf("tokens that the exact head chose: %d, because the text there is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", n)
+	text := fmt.Sprintf("tokens that the exact head chose: %d", n)
+	for _, x := range []struct {
+		n   int
+		why string
+	}{
+		{of.Far, "because the text there is unlike the texts of the preview: --text FILE makes a preview of texts like yours"},
+		{of.Crowded, "because so many tokens look alike there, by this --budget, that the exact head is as fast: a smaller one scores fewer"},
+		{n - of.Far - of.Crowded, "because of banned or biased tokens, or of numbers in the state that no preview has seen"},
+	} {
+		if x.n > 0 {
+			text += fmt.Sprintf("; %d %s", x.n, x.why)
+		}
+	}
+	return text + "\n"
 }
 
 // running runs an engine until end.
@@ -392,7 +408,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 // a head is that learns.
 func (f *flags) reasons(x *llamacpp.Head, r engine.Request, done engine.Result) {
 	if x.Previews() && 10*done.Exact > done.Written {
-		f.say("%s", exactly(done.Exact, r.Unpreviewed()))
+		f.say("%s", exactly(done.Exact, r.Unpreviewed(), done.Fallbacks))
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
 		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())

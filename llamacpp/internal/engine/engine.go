@@ -88,6 +88,8 @@ type Request struct {
 	Alone bool
 	// Fresh has the prompt read anew, without the tokens that the cache has.
 	Fresh bool
+	// Reasons has the reasons counted for which the exact layer chooses tokens: see Result.Fallbacks.
+	Reasons bool
 	// Write gets text, and the tokens that complete it, from the goroutine of the engine: it must
 	// not wait long, since the goroutine serves other requests, too. It returns false to end the
 	// writing.
@@ -106,12 +108,13 @@ const (
 // Result is the result of a request.
 type Result struct {
 	Reason        Reason
-	By            string // the stop text, if one came
-	End           uint32 // the token with which the model ended the text, if it did
-	Read, Written int    // tokens; of the prompt all, also those that were in the cache
-	Cached        int    // tokens of the prompt that were in the cache
-	Exact         int    // tokens that the exact layer chose, the last one of a text that it ends among them
-	Shifts, Kept  int    // how often the context was full, and the tokens of the prompt that it kept then
+	By            string    // the stop text, if one came
+	End           uint32    // the token with which the model ended the text, if it did
+	Read, Written int       // tokens; of the prompt all, also those that were in the cache
+	Cached        int       // tokens of the prompt that were in the cache
+	Exact         int       // tokens that the exact layer chose, the last one of a text that it ends among them
+	Fallbacks     Fallbacks // of these
+	Shifts, Kept  int       // how often the context was full, and the tokens of the prompt that it kept then
 	Reading, Time time.Duration
 	Queue         time.Duration // that the request waited for its place
 	// Model is the time of llama.cpp in the steps that wrote tokens of the request, and Head the time
@@ -168,6 +171,7 @@ type slot struct {
 	chosen  chosen    // in this step
 	best    []llamacpp.Choice
 	copies  []*slot // that wait for the end of the prompt
+	doubter *doubter
 }
 
 // chosen is the next token of a slot.
@@ -454,6 +458,8 @@ func (e *Engine) begin(s *slot, j *Job) {
 	j.choose, err = NewChooser(j.head, j.Sampling)
 	if err = cmp.Or(e.seat(s), err); err != nil {
 		e.end(s, "", err)
+	} else if j.Reasons {
+		s.doubter = newDoubter(j.choose)
 	}
 }
 
@@ -748,6 +754,9 @@ func (e *Engine) apart() {
 // choose chooses for one slot. Several threads call it at once, for different slots.
 func (e *Engine) choose(s *slot) {
 	id, exact, err := s.job.choose.Next(s.h, s.history)
+	if exact && s.doubter != nil {
+		s.doubter.count(s.h, &s.job.result.Fallbacks)
+	}
 	e.name(s, id, exact, err)
 }
 

@@ -474,6 +474,7 @@ func TestRequestsKeepTheirHead(t *testing.T) {
 	if after.Head() != fast || b.Exact == b.Written || b.Written != 40 || e.Head() != fast {
 		t.Errorf("after the change: found %+v, expected the preview", b)
 	}
+	reasons(t, e, m)
 }
 
 func set(x *llamacpp.Head, ids ...uint32) *bitset.Set {

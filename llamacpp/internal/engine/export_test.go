@@ -47,3 +47,9 @@ func Choices(e *Engine, all []Asked) ([]Token, error) {
 	}
 	return tokens, nil
 }
+
+// Doubt counts the reason for which the exact layer answers about a state.
+func Doubt(c *Chooser, h []float32) (f Fallbacks) {
+	newDoubter(c).count(h, &f)
+	return f
+}
