@@ -346,6 +346,14 @@ class Layer(_Searches):
         return f"l2s.Layer({self.info['text']})"
 
 
+def _layer_of(x: Any) -> Layer:
+    """Return x, which is an open layer."""
+    if not isinstance(x, Layer):
+        raise TypeError(f"layer: found {type(x).__name__}, expected an l2s.Layer, from l2s.Layer(W, b) or l2s.open(path)")
+    x._asked()
+    return x
+
+
 class Index(_Searches):
     """A preview or a screen over a layer, with its searches. make_preview, train_screen and load return one."""
 
@@ -427,6 +435,8 @@ class Index(_Searches):
         if self.info["held_out"]:
             s = self.step
             text += f", P@1 {s.precision_1.value:.4f}, P@{self.k} {s.precision_k.value:.4f} on {self.info['held_out']} held-out contexts"
+        else:
+            text += ", precision not measured: no held-out contexts"
         return text + ")"
 
 
@@ -451,6 +461,7 @@ def load(path: "Union[str, os.PathLike[str]]", layer: Layer, *, budget: float = 
     budget: of requests that name none, one of Index.steps; 0 is the normal step. copies: the most bytes of
     copied codes of a screen; 0 is 256 MiB, -1 none.
     """
+    _layer_of(layer)
     lib = _library.library()
     handle = ctypes.c_uint64()
     _library.check(lib.l2s_index_load(_arrays.path_of(path, "path"), ctypes.byref(handle)))
@@ -515,7 +526,8 @@ def _shown(progress: Progress) -> Tuple[Callable[[str, float], Any], Callable[[]
         except ImportError:
             pass
         else:
-            bar = tqdm(total=1.0, bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}", leave=False)
+            # Not into files: disable=None.
+            bar = tqdm(total=1.0, bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}", leave=False, disable=None)
 
             def show(stage: str, done: float) -> None:
                 bar.n = done
@@ -534,7 +546,7 @@ def make_preview(layer: Layer, states: Any, *, held_out: Any = None, k: int = 5,
     which TargetError is raised; 0 is .9. threads: 0 is all CPUs. progress: True for a bar of tqdm, if it is
     installed, or a function of the stage and the finished share, which may raise to end the work; so does Ctrl-C.
     """
-    m, keep, _ = _arrays.matrix_of(states, "states", layer.dim)
+    m, keep, _ = _arrays.matrix_of(states, "states", _layer_of(layer).dim)
     options = _library.PreviewOptions(ctypes.sizeof(_library.PreviewOptions), _arrays.int32_of(coordinates, "coordinates"), _arrays.int32_of(k, "k"), *precision, least_own, _arrays.int32_of(threads, "threads"))
     kept = None
     if held_out is not None:
@@ -554,7 +566,7 @@ def train_screen(layer: Layer, states: Any, *, validation: Any = None, checkpoin
     names of train.Options in Go, such as clusters, budget, k, seed, held_out; tail=None leaves out the tail,
     which sums over all labels need.
     """
-    m, keep, _ = _arrays.matrix_of(states, "states", layer.dim)
+    m, keep, _ = _arrays.matrix_of(states, "states", _layer_of(layer).dim)
     text = json.dumps(options).encode() if options else None
     o = _library.ScreenOptions(ctypes.sizeof(_library.ScreenOptions), text, None, None if checkpoint is None else _arrays.path_of(checkpoint, "checkpoint"), _arrays.int32_of(threads, "threads"), any_precision)
     kept = None

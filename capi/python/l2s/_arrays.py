@@ -40,7 +40,8 @@ def array_of(x: Any, what: str) -> "Tuple[np.ndarray, str]":
         except (BufferError, RuntimeError) as cause:
             raise TypeError(f"{what}: found a {type(x).__name__} that numpy cannot see: {cause}") from cause
         return x, x.dtype.name
-    raise TypeError(f"{what}: found {type(x).__name__}, expected an array of numpy, a tensor of torch, or another array with dlpack")
+    way = f": np.asarray({what}, np.float32)" if isinstance(x, (list, tuple)) else ""
+    raise TypeError(f"{what}: found {type(x).__name__}, expected an array of numpy, a tensor of torch, or another array with dlpack{way}")
 
 
 def matrix_of(x: Any, what: str, dim: Optional[int] = None) -> "Tuple[Matrix, np.ndarray, bool]":
@@ -52,7 +53,8 @@ def matrix_of(x: Any, what: str, dim: Optional[int] = None) -> "Tuple[Matrix, np
     if not a.dtype.isnative:
         raise TypeError(f"{what}: found bytes in another order, expected this machine's: {what}.astype(np.float32)")
     if a.ndim not in (1, 2):
-        raise ValueError(f"{what}: found the shape {a.shape}, expected one context, or one context a row")
+        way = f": {what}.reshape(-1, {a.shape[-1]})" if a.ndim > 2 else ""
+        raise ValueError(f"{what}: found the shape {a.shape}, expected one context, or one context a row{way}")
     one = a.ndim == 1
     if dim is not None and a.shape[-1] != dim:
         raise ValueError(f"{what}: found the shape {a.shape}, expected {dim} numbers for a context, the dimension of the layer")

@@ -115,6 +115,8 @@ def attach(model: Any, index: Union[Index, Layer], k: int = 64) -> Attached:
         raise TypeError(f"model: found {type(model).__name__} without a head, expected a causal language model")
     if own.weight.device.type != "cpu":
         raise ValueError(f"model: found its head on {own.weight.device}, expected it on the CPU")
+    if not isinstance(index, (Index, Layer)):
+        raise TypeError(f"index: found {type(index).__name__}, expected an l2s.Index or an l2s.Layer")
     labels, dim = own.weight.shape
     if index.dim != dim or index.labels > labels:
         raise ValueError(f"index: found {index.labels} x {index.dim}, expected {labels} x {dim}, the head of the model")

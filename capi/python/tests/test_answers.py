@@ -171,6 +171,7 @@ def test_a_screen(data, layer, tmp_path):
     with pytest.raises(ValueError, match="without a tail"):
         bare.log_sum(data.H[0])
     np.testing.assert_allclose(bare.search(data.H[0], K, log_probs=True, exact=True, exact_sum=True).log_sum, want[0], atol=1e-9)
+    assert "P@1" in repr(index) and "precision not measured" in repr(l2s.train_screen(layer, data.states[:2], progress=False))
     with pytest.raises(ValueError, match="cluster"):
         l2s.train_screen(layer, data.states, cluster=20, progress=False)
 

@@ -18,13 +18,13 @@ def calls(layer):
     return {
         "float64": (TypeError, r"H: found float64, expected float32.*astype", lambda: layer.topk(h.astype(float), 5)),
         "ints": (TypeError, "H: found int64", lambda: layer.topk(np.ones(DIM, int), 5)),
-        "a list": (TypeError, "H: found list, expected an array", lambda: layer.topk(list(h), 5)),
+        "a list": (TypeError, r"H: found list, expected an array.*: np.asarray\(H, np.float32\)", lambda: layer.topk(list(h), 5)),
         "None": (TypeError, "H: found NoneType", lambda: layer.topk(None, 5)),
         "objects": (TypeError, "H: found object", lambda: layer.topk(np.array([None] * DIM), 5)),
         "big-endian": (TypeError, "another order", lambda: layer.topk(h.astype(">f4"), 5)),
         "dimension": (ValueError, r"H: found the shape \(31,\), expected 32", lambda: layer.topk(h[:31], 5)),
         "dimension of rows": (ValueError, r"H: found the shape \(2, 31\), expected 32", lambda: layer.topk(np.ones((2, 31), np.float32), 5)),
-        "three axes": (ValueError, r"H: found the shape \(1, 1, 32\)", lambda: layer.topk(h[None, None], 5)),
+        "three axes": (ValueError, r"H: found the shape \(1, 1, 32\).*: H.reshape\(-1, 32\)", lambda: layer.topk(h[None, None], 5)),
         "a number": (ValueError, r"H: found the shape \(\)", lambda: layer.topk(np.float32(1), 5)),
         "transposed": (ValueError, "next to each other: np.ascontiguousarray", lambda: layer.topk(np.ones((DIM, 7), np.float32).T, 5)),
         "gaps": (ValueError, "next to each other", lambda: layer.topk(np.ones((3, 2 * DIM), np.float32)[:, ::2], 5)),
@@ -69,6 +69,8 @@ def calls(layer):
         "no states": (ValueError, "64", lambda: l2s.make_preview(layer, np.ones((10, DIM), np.float32), progress=False)),
         "states of NaN": (ValueError, "NaN", lambda: l2s.make_preview(layer, np.full((1000, DIM), np.nan, np.float32), progress=False)),
         "states of another layer": (ValueError, "expected 32", lambda: l2s.make_preview(layer, np.ones((1000, 8), np.float32))),
+        "an array for a layer": (TypeError, r"layer: found ndarray, expected an l2s.Layer, from l2s.Layer\(W, b\)", lambda: l2s.make_preview(W, W)),
+        "load the wrong way round": (TypeError, "layer: found str, expected an l2s.Layer", lambda: l2s.load(layer, "m.l2p")),
         "pickle": (TypeError, "pickle", lambda: pickle.dumps(layer)),
     }
 
@@ -109,6 +111,10 @@ def test_closed(data, layer, index, tmp_path):
             closed.topk(data.H[0], 5)
         with pytest.raises(ValueError, match="closed"):
             closed.search(data.H, 5)
+    with pytest.raises(ValueError, match="closed"):
+        l2s.load(tmp_path / "m.l2p", own)
+    with pytest.raises(ValueError, match="closed"):
+        l2s.make_preview(own, data.states)
     of.close()
     of.close()
     with pytest.raises(ValueError, match="closed"):

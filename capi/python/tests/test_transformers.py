@@ -100,6 +100,8 @@ def test_mistakes():
         attach(model, l2s.Layer(np.ones((10, 16), np.float32)))
     with pytest.raises(ValueError, match="k: found 0"):
         attach(model, layer, k=0)
+    with pytest.raises(TypeError, match="index: found ndarray"):
+        attach(model, np.ones((VOCAB, 32), np.float32))
     with pytest.raises(TypeError, match="without a head"):
         attach(transformers.LlamaModel(model.config), layer)
     with attach(model, layer):
