@@ -21,6 +21,10 @@ type Sampling struct {
 	Banned, Allowed *bitset.Set
 	// Biases are added to logits, ascending by ID.
 	Biases []l2s.Bias
+	// Grammar, unless nil, has the texts that may be written. The token that is drawn from all is
+	// judged first; if it is refused, the samplers see the allowed tokens alone, and so they do where
+	// the grammar leaves few.
+	Grammar *Grammar
 }
 
 func (s *Sampling) penalty() bool {
@@ -64,6 +68,12 @@ type Chooser struct {
 	always bool
 	among  *bitset.Set // of a draw: the candidates
 	found  []l2s.Prediction
+
+	grammar *grammarState // nil without one
+	few     []uint32      // the tokens that the grammar leaves, nil if they are many
+	usables []uint32
+	best    int // the best allowed tokens are all that a draw may choose, 0 if all may be
+	only    *bitset.Set
 }
 
 // check returns an error for options that a head cannot fulfil, without the memory of a sampler.
@@ -83,8 +93,11 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	if err := s.check(x); err != nil {
 		return nil, err
 	}
+	if s.Grammar != nil {
+		c.grammar = s.Grammar.start()
+	}
 	if s.Options.Temperature == 0 && !s.penalty() {
-		c.width, c.always = 1, true
+		c.width, c.always, c.best = 1, true, 1
 		return c, nil
 	}
 	var err error
@@ -104,6 +117,9 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	// raise.
 	bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK
 	edited := s.penalty() || s.Biases != nil
+	if bounded && !edited && n <= mostJudged/2 {
+		c.best = n
+	}
 	switch {
 	case x.Learner() != nil:
 		c.always = true
@@ -165,7 +181,7 @@ func (c *Chooser) request() l2s.Request {
 // same reports whether two choosers ask the same of one search. They may want numbers of labels
 // that differ where no label is missed: the best few are the first of the best many.
 func (c *Chooser) same(o *Chooser) bool {
-	return c.head == o.head && (c.width == o.width || exact(c.head) && o.width > 0) && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
+	return c.few == nil && o.few == nil && c.head == o.head && (c.width == o.width || exact(c.head) && o.width > 0) && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
 }
 
 // choose chooses among the tokens that a search has found.
@@ -211,6 +227,18 @@ func (c *Chooser) edits(history []uint32) sample.Edits {
 // Next chooses the token after the state h, given the tokens before. It reports whether the exact
 // layer answered.
 func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, err error) {
+	if c.few != nil {
+		id, err = c.chooseAmong(c.few, h, history)
+		return id, false, err
+	}
+	if id, exact, err = c.any(h, history); err != nil {
+		return 0, false, err
+	}
+	return c.judged(id, exact, h, history)
+}
+
+// any chooses without the grammar.
+func (c *Chooser) any(h []float32, history []uint32) (id uint32, exact bool, err error) {
 	if !c.always {
 		before := c.draw.Stats().Layer
 		t, err := c.draw.Draw(h, c.edits(history))

@@ -166,7 +166,7 @@ type slot struct {
 	came    uint64 // the order in which jobs came
 	start   time.Time
 	written int
-	next    [1]uint32 // the token that was written last
+	run     []uint32  // the tokens that were written last, most often one
 	h       []float32 // after the last token, in this step
 	chosen  chosen    // in this step
 	best    []llamacpp.Choice
@@ -194,6 +194,8 @@ type Engine struct {
 	active   int
 	closed   bool
 	wake     chan struct{}
+
+	vocabulary *Vocabulary
 
 	slots  []*slot
 	cache  *cache
@@ -224,13 +226,16 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
 	for range o.Parallel {
 		e.slots = append(e.slots, &slot{m: m, forks: o.Parallel})
 	}
-	e.cache = newCache(m, o.Parallel, o.Cache)
+	e.cache, e.vocabulary = newCache(m, o.Parallel, o.Cache), NewVocabulary(m)
 	e.alone = []*slot{{forks: 1}}
 	return e
 }
 
 // Head returns the head of requests that come.
 func (e *Engine) Head() *llamacpp.Head { return e.head.Load() }
+
+// Vocabulary returns the vocabulary for grammars.
+func (e *Engine) Vocabulary() *Vocabulary { return e.vocabulary }
 
 // Use changes the head of requests that come to another one of the same layer. Those that have come
 // keep theirs, so that each is of one head.
@@ -680,6 +685,9 @@ func (e *Engine) write() {
 
 // choosesAll chooses for the slots that are ready.
 func (e *Engine) choosesAll() {
+	for _, s := range e.ready {
+		s.job.choose.begin()
+	}
 	if len(e.ready) > 1 && slices.ContainsFunc(e.ready, func(s *slot) bool { return s.job.head.Previews() }) {
 		e.apart()
 	} else {
@@ -736,7 +744,11 @@ func (e *Engine) chooses(group []*slot) {
 		}
 		c := s.job.choose
 		id, err := c.choose(s.h, s.history, found[i*k:][:min(answers[i].Count, c.width)])
-		e.name(s, id, answers[i].Exact, err)
+		exactly := answers[i].Exact
+		if err == nil {
+			id, exactly, err = c.judged(id, exactly, s.h, s.history)
+		}
+		e.name(s, id, exactly, err)
 	}
 }
 
@@ -771,7 +783,10 @@ func (e *Engine) name(s *slot, id uint32, exact bool, err error) {
 	if c.ends = s.job.Ends && e.m.Ends(id); c.ends {
 		return
 	}
-	if c.Piece, c.Special = e.text(id); s.job.LogProbs >= 0 {
+	if c.Piece, c.Special = e.text(id); c.Piece == "" && s.job.Grammar != nil {
+		c.Piece, c.Special = c.Special, "" // the text that the grammar has judged
+	}
+	if s.job.LogProbs >= 0 {
 		c.err = e.logProbs(s)
 	}
 }
@@ -784,12 +799,25 @@ func (e *Engine) text(id uint32) (piece, special string) {
 	return piece, special
 }
 
-// written writes the token that was chosen for a slot.
+// written writes the token that was chosen for a slot, and those that its grammar then leaves no
+// choice for: no head is asked for them, and one batch has them all.
 func (e *Engine) written(s *slot) {
+	s.run = s.run[:0]
+	for e.writes(s) {
+		id, only := s.job.choose.forced()
+		if !only || s.job.LogProbs >= 0 || len(s.todo) != len(s.run) || s.m.Len(s.number)+len(s.todo) >= e.m.Context() {
+			return // the last ones: the context is read again, or full
+		}
+		e.name(s, id, false, nil)
+	}
+}
+
+// writes writes the token that was chosen for a slot, and reports whether the writing goes on.
+func (e *Engine) writes(s *slot) bool {
 	j, c := s.job, &s.chosen
 	if c.err != nil {
 		e.end(s, "", c.err)
-		return
+		return false
 	}
 	e.step.Written++
 	if c.exact {
@@ -799,33 +827,34 @@ func (e *Engine) written(s *slot) {
 	if c.ends {
 		j.result.End, s.out.ending = c.ID, e.m.Name(c.ID)
 		e.end(s, Stopped, nil)
-		return
+		return false
 	}
 	s.written++
 	text, tokens, stop := s.out.add(c.Token)
 	if (text != "" || len(tokens) > 0) && j.Write != nil && !j.Write(text, tokens) {
 		e.end(s, Refused, nil)
-		return
+		return false
 	}
 	if stop != "" {
 		j.result.By = stop
 		e.end(s, Stopped, nil)
-		return
+		return false
 	}
 	if s.written == j.Most {
 		e.end(s, Full, nil)
-		return
+		return false
 	}
+	j.choose.accept(c.ID)
 	most := e.m.Context()
 	if s.history = append(s.history, c.ID); len(s.history) > 2*most { // older tokens are not used again
 		s.history = append(s.history[:0], s.history[len(s.history)-most:]...)
 	}
-	s.next[0] = c.ID
-	s.todo = s.next[:]
+	s.run = append(s.run, c.ID)
+	s.todo = s.run
 	if s.m.Len(s.number) == most {
 		if !j.Shift {
 			e.end(s, Full, nil)
-			return
+			return false
 		}
 		// All is read again: a cache of which the middle is cut out has states that saw it.
 		if s.m.Clear(s.number); !j.Alone {
@@ -834,6 +863,7 @@ func (e *Engine) written(s *slot) {
 		s.todo = append(slices.Clone(j.Prompt[:s.keep]), s.history[len(s.history)-max(1, (most-s.keep)/2):]...)
 		j.result.Shifts, j.result.Kept = j.result.Shifts+1, s.keep
 	}
+	return true
 }
 
 // audit asks about a state of the step twice: for the best token of the head, and for the best
