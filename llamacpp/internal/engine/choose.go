@@ -73,7 +73,9 @@ type Chooser struct {
 	few     []uint32      // the tokens that the grammar leaves, nil if they are many
 	usables []uint32
 	best    int // the best allowed tokens are all that a draw may choose, 0 if all may be
+	redraws int
 	only    *bitset.Set
+	small   *llamacpp.Sampler // for few tokens
 }
 
 // check returns an error for options that a head cannot fulfil, without the memory of a sampler.
@@ -119,6 +121,9 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	edited := s.penalty() || s.Biases != nil
 	if bounded && !edited && n <= mostJudged/2 {
 		c.best = n
+	}
+	if o := &s.Options; o.Temperature > 0 && o.TopK == 0 && o.TopP == 1 && o.MinP == 0 && o.Typical == 1 {
+		c.redraws = mostRedraws
 	}
 	switch {
 	case x.Learner() != nil:

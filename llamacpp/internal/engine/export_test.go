@@ -53,3 +53,32 @@ func Doubt(c *Chooser, h []float32) (f Fallbacks) {
 	newDoubter(c).count(h, &f)
 	return f
 }
+
+// GrammarWalk returns the allowed tokens after some, by the walk over the vocabulary, and how many of
+// the tokens are allowed, one after the other.
+func GrammarWalk(g *Grammar, after []uint32) (allowed []uint32, accepted int) {
+	s := g.start()
+	for _, id := range after {
+		if !s.free() && !s.allows(id) {
+			break
+		}
+		s.accept(id)
+		accepted++
+	}
+	return s.all(nil), accepted
+}
+
+// Begin and Accept are the steps of an engine before and after Next.
+func (c *Chooser) Begin()           { c.begin() }
+func (c *Chooser) Accept(id uint32) { c.accept(id) }
+
+// Restart begins the grammar anew.
+func (c *Chooser) Restart() { c.grammar = c.Grammar.start() }
+
+// Few is the number of tokens that the grammar leaves, -1 if they are many.
+func (c *Chooser) Few() int {
+	if c.few == nil {
+		return -1
+	}
+	return len(c.few)
+}

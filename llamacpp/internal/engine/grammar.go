@@ -271,6 +271,9 @@ func (s *grammarState) waitsFor(id uint32) {
 
 // The part of a Chooser that a grammar takes part in.
 
+// mostRedraws is the number of further draws before all tokens are judged.
+const mostRedraws = 20
+
 // mostJudged is the number of best tokens that are judged when a drawn one is refused: more than
 // that are found as all allowed ones.
 const mostJudged = 256
@@ -306,6 +309,12 @@ func (c *Chooser) usable(ids []uint32) []uint32 {
 func (c *Chooser) judged(id uint32, exactly bool, h []float32, history []uint32) (uint32, bool, error) {
 	if c.grammar.free() || c.few != nil || c.grammar.allows(id) {
 		return id, exactly, nil
+	}
+	for range c.redraws { // without truncations: the first allowed of several draws has the masked distribution
+		id, again, err := c.any(h, history)
+		if exactly = exactly || again; err != nil || c.grammar.allows(id) {
+			return id, exactly, err
+		}
 	}
 	if c.best > 0 {
 		if c.found = c.found[:cap(c.found)]; len(c.found) < mostJudged {
@@ -346,6 +355,19 @@ func (c *Chooser) chooseAmong(ids []uint32, h []float32, history []uint32) (uint
 		}
 		return found[0].ID, err
 	}
+	draw := c.draw
+	if c.Options.TopK == 0 && len(ids) <= mostFew {
+		// A top-k that keeps all of them changes nothing, and has the sampler read their rows alone.
+		if c.small == nil {
+			o := c.Options
+			o.TopK, o.Seed = mostFew, o.Seed^0x6a736f6e // other numbers than those of the other draws
+			var err error
+			if c.small, err = c.head.Sampler(o); err != nil {
+				return 0, err
+			}
+		}
+		draw = c.small
+	}
 	if c.only == nil {
 		c.only = bitset.New(c.head.Labels())
 	}
@@ -355,7 +377,7 @@ func (c *Chooser) chooseAmong(ids []uint32, h []float32, history []uint32) (uint
 	}
 	e := c.edits(history)
 	e.Allowed = c.only
-	t, err := c.draw.Draw(h, e)
+	t, err := draw.Draw(h, e)
 	return t.ID, err
 }
 

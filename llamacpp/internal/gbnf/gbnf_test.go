@@ -187,7 +187,7 @@ func random(depth int) *rapid.Generator[map[string]any] {
 		if depth > 0 {
 			kinds = append(kinds, "object", "object", "array", "anyOf", "ref")
 		}
-		sub := func() any { return random(depth - 1).Draw(t, "schema") }
+		sub := func() any { return random(depth-1).Draw(t, "schema") }
 		x := map[string]any{}
 		kind := rapid.SampledFrom(kinds).Draw(t, "kind")
 		switch kind {
@@ -370,4 +370,3 @@ func FuzzSchema(f *testing.F) {
 		}
 	})
 }
-

@@ -39,6 +39,8 @@ type asked struct {
 	stream, usage bool
 	byID          bool // tokens of log-probabilities are shown by their ids
 	choices       int
+	tools         *tools // that may be called, nil if there are none
+	grammar       int    // bytes
 }
 
 // ask reads a request for text.
@@ -75,40 +77,39 @@ func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failur
 		a.LogProbs = int(f.integer("logprobs", -1, 0, mostTop))
 	}
 	s.named(f, a)
-	f.unbuilt()
+	f.unbuilt(chat)
 	f.known(slices.Concat(anywhere, written, []string{"prompt", "messages"}), s.o.Strict)
 	if f.failed != nil {
 		return nil, f.failed
 	}
-	var failed *failure
+	failed := s.structure(f, a)
+	if failed != nil {
+		return nil, failed
+	}
 	if chat {
-		a.Prompt, failed = s.messages(ctx, f)
+		a.Prompt, failed = s.messages(ctx, f, a.tools)
 	} else {
 		a.Prompt, failed = s.prompt(ctx, f)
 	}
 	return a, failed
 }
 
-// unbuilt refuses what no path does.
-func (f *fields) unbuilt() {
-	if o := f.object("response_format"); o != nil {
-		var kind string
-		o.get("type", "a string", &kind)
-		if f.failed = cmp.Or(f.failed, o.failed); kind != "text" && kind != "" {
-			f.fail("response_format", "found the type %.40q, expected \"text\": this server does not constrain the form of its answers", kind)
+// unbuilt refuses what no path does, and tools, which only a chat has.
+func (f *fields) unbuilt(chat bool) {
+	for _, name := range []string{"tool_choice", "function_call"} {
+		if text := string(bytes.TrimSpace(f.of[name])); f.has(name) && text != `"auto"` && text != `"none"` && !(chat && name == "tool_choice") {
+			f.fail(name, "found %s, expected \"auto\" or \"none\": tools of a chat are called, by tools and tool_choice", short(f.of[name]))
 		}
 	}
-	for _, name := range []string{"tool_choice", "function_call"} {
-		if text := string(bytes.TrimSpace(f.of[name])); f.has(name) && text != `"auto"` && text != `"none"` {
-			f.fail(name, "found %s, expected \"auto\" or \"none\": this server calls no tools", short(f.of[name]))
-		}
+	if !chat && f.has("tools") {
+		f.fail("tools", "found %s, expected none: only a chat calls tools", short(f.of["tools"]))
 	}
 	for _, kind := range f.texts("modalities", "a list of strings", mostStops) {
 		if kind != "text" {
 			f.fail("modalities", "found %.40q, expected \"text\"", kind)
 		}
 	}
-	for _, name := range []string{"tools", "functions", "suffix", "echo", "audio"} {
+	for _, name := range []string{"functions", "suffix", "echo", "audio"} {
 		if f.has(name) {
 			f.fail(name, "found %s, expected none: this server does not do that", short(f.of[name]))
 		}
@@ -287,7 +288,7 @@ func (s *Server) prompt(ctx context.Context, f *fields) ([]uint32, *failure) {
 
 // bytes is the memory of what a request has after its body.
 func (a *asked) bytes() int64 {
-	n := 4*len(a.Prompt)*(1+a.choices) + 8*len(a.Biases) + 4*len(a.Named) // with the histories
+	n := 4*len(a.Prompt)*(1+a.choices) + 8*len(a.Biases) + 4*len(a.Named) + 32*a.grammar*(1+a.choices) // with the histories, and the rules of llama.cpp
 	for _, text := range a.Stop {
 		n += len(text)
 	}
@@ -300,16 +301,17 @@ func (a *asked) bytes() int64 {
 }
 
 // messages reads the messages of a chat, and returns the tokens of the prompt that they make.
-func (s *Server) messages(ctx context.Context, f *fields) ([]uint32, *failure) {
-	text, failed := s.chat(ctx, f)
+func (s *Server) messages(ctx context.Context, f *fields, t *tools) ([]uint32, *failure) {
+	text, failed := s.chat(ctx, f, t)
 	if failed != nil {
 		return nil, failed
 	}
 	return s.tokens(ctx, "messages", text)
 }
 
-// chat reads the messages of a chat, and returns the text that the template makes of them.
-func (s *Server) chat(ctx context.Context, f *fields) (string, *failure) {
+// chat reads the messages of a chat, and returns the text that the template makes of them, and of
+// tools, unless t is nil.
+func (s *Server) chat(ctx context.Context, f *fields, t *tools) (string, *failure) {
 	n, most := 0, min(mostMessages, s.m.Context()) // each has a token or more
 	f.list("messages", "a list of messages", func(jsonscan.Value) error { n++; return nil })
 	if f.failed != nil || n == 0 || n > most {
@@ -340,7 +342,16 @@ func (s *Server) chat(ctx context.Context, f *fields) (string, *failure) {
 		return "", ended(ctx.Err())
 	}
 	defer func() { <-s.readers }()
-	text, err := s.template.Render(llamacpp.Chat{Messages: messages})
+	chat := llamacpp.Chat{Messages: messages}
+	if t != nil && s.rendersTools {
+		chat.Tools = t.raw
+	} else if t != nil {
+		var failed *failure
+		if chat.Messages, failed = t.describe(messages); failed != nil {
+			return "", failed
+		}
+	}
+	text, err := s.template.Render(chat)
 	var of *llamacpp.MessageError
 	if errors.As(err, &of) {
 		return "", wrong(fmt.Sprintf("messages[%d].%s", of.Index, of.Field), "%s", of.What)

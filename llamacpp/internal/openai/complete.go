@@ -182,13 +182,14 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 				begun = true
 			}
 			if !p.ends {
-				views[p.choice].chunk(out, p, "", false)
+				views[p.choice].write(out, p, false)
 				continue
 			}
+			views[p.choice].write(out, piece{}, true)
 			if done++; done == len(jobs) && !a.usage {
 				views[p.choice].last(timings(results...))
 			}
-			views[p.choice].chunk(out, piece{}, results[p.choice].Reason, false)
+			views[p.choice].chunk(out, piece{}, views[p.choice].reason(results[p.choice].Reason), false)
 		}
 		if done < len(jobs) { // otherwise the last events come with these
 			out.flush()
@@ -272,6 +273,12 @@ type view struct {
 	offset  int    // of the text, in whole characters
 	part    string // the bytes of a character after them
 
+	// Of a chat with tools: the calls in its text, the event under way, and the tokens of text that is
+	// held back.
+	calls  *callReader
+	delta  *callDelta
+	tokens []engine.Token
+
 	before, after string // the parts that are the same in all events of a stream, around the choice
 }
 
@@ -294,7 +301,9 @@ func whole(views []*view, all []piece, results []engine.Result) object {
 	choices := make([]any, len(views))
 	for i, v := range views {
 		choice := object{"index": i, "finish_reason": results[i].Reason, "logprobs": v.logProbs(all[i].tokens)}
-		if v.asked.chat {
+		if v.asked.tools != nil {
+			v.asked.tools.withCalls(choice, all[i].text, results[i].Reason)
+		} else if v.asked.chat {
 			choice["message"] = object{"role": "assistant", "content": all[i].text, "refusal": nil}
 		} else {
 			choice["text"] = all[i].text
@@ -336,6 +345,9 @@ func (v *view) chunk(e *events, p piece, reason engine.Reason, first bool) {
 		b.WriteString(`"delta":{"role":"assistant","content":""}`)
 	case reason != "":
 		b.WriteString(`"delta":{}`)
+	case v.delta != nil:
+		b.WriteString(`"delta":`)
+		e.value(v.delta.object())
 	default:
 		b.WriteString(`"delta":{"content":`)
 		e.value(p.text)

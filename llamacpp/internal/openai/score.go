@@ -82,7 +82,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 // written are the fields of a request for text that say how tokens are written.
 var written = []string{"max_tokens", "max_completion_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k", "min_p",
 	"presence_penalty", "frequency_penalty", "repeat_penalty", "repeat_last_n", "logprobs", "top_logprobs", "logit_bias", "allowed_tokens", "ignore_eos",
-	"logprob_token_ids", "return_tokens_as_token_ids"}
+	"logprob_token_ids", "return_tokens_as_token_ids", "grammar"}
 
 // toScore reads a prompt, or messages, and the tokens of answers. Tokens may reach over the end of
 // the prompt: the common beginning of all texts of prompt and answer is the prompt.
@@ -92,7 +92,11 @@ func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answe
 			return nil, nil, wrong(name, "found %d, expected 1: an answer has one score", n)
 		}
 	}
-	if f.unbuilt(); f.failed != nil {
+	f.unbuilt(false)
+	if schema, isObject := f.format(); schema != nil || isObject {
+		f.fail("response_format", "found %s, expected none: /v1/score writes no tokens", short(f.of["response_format"]))
+	}
+	if f.failed != nil {
 		return nil, nil, f.failed
 	}
 	if f.known(slices.Concat(anywhere, written, []string{"prompt", "messages", "answers"}), s.o.Strict); f.failed != nil {
@@ -105,7 +109,7 @@ func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answe
 	}
 	text := ""
 	if f.has("messages") {
-		if text, failed = s.chat(ctx, f); failed != nil {
+		if text, failed = s.chat(ctx, f, nil); failed != nil {
 			return nil, nil, failed
 		}
 	} else if !f.get("prompt", "a string", &text) || text == "" {

@@ -61,12 +61,14 @@ type Server struct {
 	x        *llamacpp.Head
 	o        Options
 	template *llamacpp.Template // nil if there is none
-	banned   *bitset.Set        // tokens that the model's file forbids
-	readers  chan struct{}      // a place for each text whose tokens are looked for
-	started  time.Time
-	metrics  *metrics
-	memory   atomic.Int64
-	stopping atomic.Bool
+	// The template renders tools, and their calls in the form that callReader reads.
+	rendersTools bool
+	banned       *bitset.Set   // tokens that the model's file forbids
+	readers      chan struct{} // a place for each text whose tokens are looked for
+	started      time.Time
+	metrics      *metrics
+	memory       atomic.Int64
+	stopping     atomic.Bool
 
 	preparing atomic.Pointer[Preparing]
 
@@ -89,6 +91,7 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 			return nil, err
 		}
 	}
+	s.rendersTools = rendersTools(s.template)
 	s.metrics = newMetrics(s)
 	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Cache: o.Cache, Step: func(x engine.Step) {
 		s.metrics.step(x)

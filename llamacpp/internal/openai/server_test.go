@@ -714,6 +714,7 @@ func TestScoresOfFilesThatAddTokens(t *testing.T) {
 func TestWrongRequests(t *testing.T) {
 	s := serve(t, 64, nil)
 	chat := `{"messages":[{"role":"user","content":"a"}]`
+	look := `{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"at":{"not":{}}}}}}`
 	long := strings.Repeat("word ", 200)
 	for _, c := range []struct {
 		path, body string
@@ -814,7 +815,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","echo":true}`, 400, "echo", "expected none"},
 		{"completions", `{"prompt":"a","suffix":"b"}`, 400, "suffix", "expected none"},
 		{"completions", `{"prompt":"a","suffix":" "}`, 400, "suffix", "expected none"},
-		{"completions", `{"prompt":"a","tools":[ 1 ]}`, 400, "tools", "found [ 1 ], expected none"},
+		{"completions", `{"prompt":"a","tools":[ 1 ]}`, 400, "tools", "found [ 1 ], expected none: only a chat"},
 		{"chat/completions", `{}`, 400, "messages", "found 0 messages"},
 		{"chat/completions", `{"messages":"a"}`, 400, "messages", "expected a list"},
 		{"chat/completions", `{"messages":[7]}`, 400, "messages[0]", "found 7"},
@@ -825,9 +826,28 @@ func TestWrongRequests(t *testing.T) {
 		{"chat/completions", `{"messages":[{"role":"user","content":{}}]}`, 400, "messages[0]", "content: found {}"},
 		{"chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0]", `the type "image_url"`},
 		{"chat/completions", `{"messages":[{"role":"user","content":"a\u0000b"}]}`, 400, "messages", "NUL"},
-		{"chat/completions", chat + `,"response_format":{"type":"json_object"}}`, 400, "response_format", `"json_object"`},
+		{"chat/completions", chat + `,"response_format":{"type":"xml"}}`, 400, "response_format", `the type "xml"`},
+		{"chat/completions", chat + `,"response_format":{"type":"json_schema"}}`, 400, "response_format", "json_schema: found none"},
+		{"chat/completions", chat + `,"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"properties":{"b":{"oneOf":[]}}}}}}`, 400, "response_format.json_schema.schema", `#/properties/b/oneOf: found the keyword "oneOf"`},
+		{"chat/completions", chat + `,"response_format":{"type":"json_schema","json_schema":{"strict":1,"schema":{}}}}`, 400, "response_format", "strict: found 1"},
+		{"chat/completions", chat + `,"response_format":{"type":"json_object"},"grammar":"root ::= \"a\""}`, 400, "grammar", "one form of the answer"},
+		{"chat/completions", chat + `,"response_format":{"type":"json_object"},"ignore_eos":true}`, 400, "ignore_eos", "expected false"},
+		{"completions", `{"prompt":"a","grammar":"root ::= x"}`, 400, "grammar", "line 1: found the rule x, which has no definition"},
+		{"completions", `{"prompt":"a","grammar":"root ::= <no-such-token>"}`, 400, "grammar", "llama.cpp does not read"},
+		{"completions", `{"prompt":"a","grammar":7}`, 400, "grammar", "found 7, expected a string"},
+		{"score", `{"prompt":"a","answers":["b","c"],"response_format":{"type":"json_object"}}`, 400, "response_format", "expected none"},
 		{"chat/completions", chat + `,"response_format":"text"}`, 400, "response_format", "expected an object"},
-		{"chat/completions", chat + `,"tools":[{"type":"function"}]}`, 400, "tools", "expected none"},
+		{"chat/completions", chat + `,"tools":[{"type":"function"}]}`, 400, "tools[0].function", "an object with a name"},
+		{"chat/completions", chat + `,"tools":[{"type":"web"}]}`, 400, "tools[0].type", `"web"`},
+		{"chat/completions", chat + `,"tools":[{"type":"function","function":{"name":"a b"}}]}`, 400, "tools[0].function.name", "without spaces"},
+		{"chat/completions", chat + `,"tools":[` + look + `,` + look + `]}`, 400, "tools[1].function.name", "twice"},
+		{"chat/completions", chat + `,"tools":[` + look + `],"tool_choice":"must"}`, 400, "tool_choice", `found "must"`},
+		{"chat/completions", chat + `,"tools":[` + look + `],"tool_choice":{"type":"function","function":{"name":"other"}}}`, 400, "tool_choice", `found "other"`},
+		{"chat/completions", chat + `,"tools":[` + look + `],"tool_choice":{"type":"allowed_tools"}}`, 400, "tool_choice", "expected \"auto\""},
+		{"chat/completions", chat + `,"tool_choice":"required"}`, 400, "tool_choice", "without tools"},
+		{"chat/completions", chat + `,"tools":[` + strings.Replace(look, `"name"`, `"strict":true,"name"`, 1) + `]}`, 400, "tools[0].function.parameters", "#/properties/at/not"},
+		{"chat/completions", chat + `,"tools":[` + look + `],"grammar":"root ::= \"a\""}`, 400, "grammar", "one form of the answer"},
+		{"chat/completions", chat + `,"functions":[1]}`, 400, "functions", "expected none"},
 		{"chat/completions", chat + `,"top_logprobs":3}`, 400, "top_logprobs", "without logprobs"},
 		{"chat/completions", chat + `,"logprobs":1}`, 400, "logprobs", "expected true or false"},
 		{"score", `{"answers":["a"]}`, 400, "prompt", "found none"},
@@ -898,7 +918,7 @@ func TestWrongRequests(t *testing.T) {
 	s.ok(t, "/v1/score", `{"model":"m","user":"me","prompt":"a","messages":[],"answers":[" b"," c"],"stream":false,"n":1,"logit_bias":{},"stop":null}`)
 	// Names are exact. Nothing is ignored that could change an answer.
 	for name, meant := range map[string]string{"MAX_TOKENS": "max_tokens", "max_token": "max_tokens", "temprature": "temperature", "n_predict": "max_tokens",
-		"repetition_penalty": "repeat_penalty", "mirostat": "", "guided_regex": "", "PROMPT": "prompt"} {
+		"repetition_penalty": "repeat_penalty", "mirostat": "", "guided_regex": "", "gramar": "grammar", "PROMPT": "prompt"} {
 		for _, path := range []string{"/v1/completions", "/v1/score"} {
 			status, x := s.post(t, path, fmt.Sprintf(`{"prompt":"a",%q:5%s}`, name, map[string]string{"/v1/score": `,"answers":["a","b"]`}[path]))
 			message, _ := at(t, x, "error", "message").(string)
