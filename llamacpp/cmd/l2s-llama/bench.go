@@ -40,6 +40,8 @@ Tasks:
   decision  the logits of 3 tokens
   allowed   a draw among 200 tokens
   draft     4 tokens in one batch, and the best token after each
+  json      texts by a JSON schema of ten fields, the best allowed token each time; llama.cpp judges
+            the best of all tokens by its grammar, and all of them if it is refused, as its server
 --learn asks for the best 5 tokens after each token of --text, in --rounds lines of --tokens tokens,
 and prints the speed and llama.cpp's, the precision of one answer in four, and the memory added.`
 
@@ -122,6 +124,9 @@ func (b *bench) run(ctx context.Context, list []*racer, rounds int, told func(r 
 				return err
 			}
 			prompt, most := time.Since(start), r.most(list)
+			if r.begin != nil {
+				r.begin()
+			}
 			id, n := last, 0
 			for start, b.model = time.Now(), 0; n < b.tokens && !r.stopped; n++ {
 				if id, err = r.step(id); err != nil {

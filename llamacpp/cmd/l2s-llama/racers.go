@@ -24,7 +24,8 @@ import (
 // racer writes tokens by one method: step feeds a token and returns the next one.
 type racer struct {
 	task, head string
-	hooked     bool // it runs on the model with the hook
+	hooked     bool   // it runs on the model with the hook
+	begin      func() // of a round; may be nil
 	step       func(id uint32) (uint32, error)
 	per        int           // tokens a step
 	before     time.Duration // a step of it with fewer threads, 0 if there is none
@@ -69,6 +70,7 @@ var tasks = []struct {
 }{
 	{"greedy", (*lineup).greedy}, {"sampled", (*lineup).sampled}, {"logprobs", (*lineup).logprobs},
 	{"decision", (*lineup).decision}, {"allowed", (*lineup).among}, {"draft", (*lineup).draft},
+	{"json", (*lineup).json},
 }
 
 func allTasks() (names []string) {

@@ -686,7 +686,7 @@ func (e *Engine) write() {
 // choosesAll chooses for the slots that are ready.
 func (e *Engine) choosesAll() {
 	for _, s := range e.ready {
-		s.job.choose.begin()
+		s.job.choose.Begin()
 	}
 	if len(e.ready) > 1 && slices.ContainsFunc(e.ready, func(s *slot) bool { return s.job.head.Previews() }) {
 		e.apart()
@@ -804,7 +804,7 @@ func (e *Engine) text(id uint32) (piece, special string) {
 func (e *Engine) written(s *slot) {
 	s.run = s.run[:0]
 	for e.writes(s) {
-		id, only := s.job.choose.forced()
+		id, only := s.job.choose.Forced()
 		if !only || s.job.LogProbs >= 0 || len(s.todo) != len(s.run) || s.m.Len(s.number)+len(s.todo) >= e.m.Context() {
 			return // the last ones: the context is read again, or full
 		}
@@ -844,7 +844,7 @@ func (e *Engine) writes(s *slot) bool {
 		e.end(s, Full, nil)
 		return false
 	}
-	j.choose.accept(c.ID)
+	j.choose.Accept(c.ID)
 	most := e.m.Context()
 	if s.history = append(s.history, c.ID); len(s.history) > 2*most { // older tokens are not used again
 		s.history = append(s.history[:0], s.history[len(s.history)-most:]...)

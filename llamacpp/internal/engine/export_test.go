@@ -68,13 +68,6 @@ func GrammarWalk(g *Grammar, after []uint32) (allowed []uint32, accepted int) {
 	return s.all(nil), accepted
 }
 
-// Begin and Accept are the steps of an engine before and after Next.
-func (c *Chooser) Begin()           { c.begin() }
-func (c *Chooser) Accept(id uint32) { c.accept(id) }
-
-// Restart begins the grammar anew.
-func (c *Chooser) Restart() { c.grammar = c.Grammar.start() }
-
 // Few is the number of tokens that the grammar leaves, -1 if they are many.
 func (c *Chooser) Few() int {
 	if c.few == nil {

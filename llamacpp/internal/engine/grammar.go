@@ -278,8 +278,8 @@ const mostRedraws = 20
 // that are found as all allowed ones.
 const mostJudged = 256
 
-// begin begins the choice of a token: it finds out whether the grammar leaves few.
-func (c *Chooser) begin() {
+// Begin begins the choice of a token under a grammar, before Next: it finds out whether there are few.
+func (c *Chooser) Begin() {
 	c.few = nil
 	if c.grammar.free() {
 		return
@@ -381,16 +381,19 @@ func (c *Chooser) chooseAmong(ids []uint32, h []float32, history []uint32) (uint
 	return t.ID, err
 }
 
-// accept tells the grammar the token that is written.
-func (c *Chooser) accept(id uint32) {
+// Restart begins the grammar anew.
+func (c *Chooser) Restart() { c.grammar = c.Grammar.start() }
+
+// Accept tells the grammar the token that is written.
+func (c *Chooser) Accept(id uint32) {
 	if c.grammar != nil {
 		c.grammar.accept(id)
 	}
 }
 
-// forced returns the only token that may be next, if there is one, or one of those that end the text,
+// Forced returns the only token that may be next, if there is one, or one of those that end the text,
 // if there are no others.
-func (c *Chooser) forced() (id uint32, ok bool) {
+func (c *Chooser) Forced() (id uint32, ok bool) {
 	if c.grammar.free() {
 		return 0, false
 	}
