@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,9 @@ type note struct {
 	total   engine.Result
 	choices int
 }
+
+// paths are the paths of the server that are no texts of clients.
+var paths = []string{"/v1/completions", "/v1/chat/completions", "/v1/score", "/v1/models", "/health", "/metrics"}
 
 // noteOf returns the note of a request.
 func noteOf(w http.ResponseWriter) *note {
@@ -52,6 +56,9 @@ func (s *Server) logged(h http.Handler) http.Handler {
 func (s *Server) log(n *notedWriter, r *http.Request, took time.Duration) {
 	// The path that a client has made up would be a text of its own.
 	_, path, _ := strings.Cut(r.Pattern, " ")
+	if path == "" && slices.Contains(paths, r.URL.Path) { // it was refused before
+		path = r.URL.Path
+	}
 	path = cmp.Or(path, "other")
 	status := cmp.Or(n.status, http.StatusOK)
 	if r.Context().Err() != nil && n.note.total.Reason == "" {

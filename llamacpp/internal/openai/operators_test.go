@@ -270,7 +270,7 @@ func TestTheLog(t *testing.T) {
 		path   string
 		status float64
 		text   bool
-	}{{"/v1/chat/completions", 200, true}, {"/v1/chat/completions", 200, true}, {"/v1/score", 200, true}, {"/v1/completions", 400, false}, {"other", 404, false}, {"/v1/models/{name...}", 404, false}, {"other", 401, false}}
+	}{{"/v1/chat/completions", 200, true}, {"/v1/chat/completions", 200, true}, {"/v1/score", 200, true}, {"/v1/completions", 400, false}, {"other", 404, false}, {"/v1/models/{name...}", 404, false}, {"/v1/completions", 401, false}}
 	s.waits(t, "all lines", func(int, int) bool { // a line comes after its answer
 		mu.Lock()
 		defer mu.Unlock()

@@ -26,6 +26,8 @@ import (
 
 var people = flag.Bool("people", false, "measure chats and mixed requests on the models of the folder REAL, for many minutes")
 
+var models = flag.String("models", "", "with -people, the names of the models, with commas between them, by default all")
+
 // realModels are the models of the folder REAL that chat.
 func realModels(t *testing.T, names ...string) (files []string) {
 	t.Helper()
@@ -33,6 +35,9 @@ func realModels(t *testing.T, names ...string) (files []string) {
 		t.Skip("-people and REAL=FOLDER measure models of a folder: make people")
 	}
 	for _, name := range names {
+		if *models != "" && !slices.Contains(strings.Split(*models, ","), name) {
+			continue
+		}
 		file := filepath.Join(os.Getenv("REAL"), name+".gguf")
 		if _, err := os.Stat(file); err != nil {
 			t.Logf("%s is left out: %v", name, err)
@@ -44,6 +49,19 @@ func realModels(t *testing.T, names ...string) (files []string) {
 		t.Fatal("found no model")
 	}
 	return files
+}
+
+// serveChats serves a model with its own chat template, or with Gemma's if it has none.
+func serveChats(t *testing.T, file string, context_ int, change func(*openai.Options)) *served {
+	t.Helper()
+	for _, template := range []string{"", "gemma"} {
+		s := serveFile(t, file, context_, func(o *openai.Options) { o.Template = template; change(o) })
+		if template != "" || s.m.ChatTemplate() != "" {
+			return s
+		}
+		s.end()
+	}
+	return nil
 }
 
 type chatMessage struct {
@@ -143,7 +161,7 @@ var chatQuestions = []string{"How many basins are there?", "When are the gates c
 // and a turn that reads its history again is an error on any machine.
 func TestRealTurns(t *testing.T) {
 	for _, file := range realModels(t, chatModels...) {
-		s := serveFile(t, file, 2048, func(o *openai.Options) { o.Template, o.Parallel = "", 4 })
+		s := serveChats(t, file, 2048, func(o *openai.Options) { o.Parallel = 4 })
 		s.chat(t, []chatMessage{{"user", "Hello"}}, 4, "") // so that the model is in memory
 		var ratios []float64
 		messages := []chatMessage{{"user", s.history(570) + chatQuestions[0]}}
@@ -180,7 +198,7 @@ const nearTie = 1.2
 // Later turns go on with the texts of the one client.
 func TestRealChatsAtOnce(t *testing.T) {
 	for _, file := range realModels(t, chatModels...) {
-		s := serveFile(t, file, 2048, func(o *openai.Options) { o.Template, o.Parallel = "", 4 })
+		s := serveChats(t, file, 2048, func(o *openai.Options) { o.Parallel = 4 })
 		const clients, tokens = 4, 24
 		const probs = `,"logprobs":true,"top_logprobs":5`
 		chats, want := make([][]chatMessage, clients), make([][]chatAnswer, clients)
@@ -253,7 +271,7 @@ var mixed = flag.Int("mixed", 2000, "the number of requests of TestRealMixedRequ
 func TestRealMixedRequests(t *testing.T) {
 	for _, file := range realModels(t, "smollm2-135m") {
 		const parallel, clients = 4, 8
-		s := serveFile(t, file, 512, func(o *openai.Options) { o.Template, o.Parallel, o.Waiting = "", parallel, clients })
+		s := serveChats(t, file, 512, func(o *openai.Options) { o.Parallel, o.Waiting = parallel, clients })
 		texts := make([]string, 24)
 		want := make([]string, len(texts))
 		for i := range texts {
