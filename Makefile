@@ -95,7 +95,7 @@ CONCURRENT = $(GO) list -f '{{.ImportPath}} {{.Imports}} {{.TestImports}} {{.XTe
 race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
 	$(GO) test -vet=off -race -short -timeout 40m $$($(CONCURRENT))
 	cd capi && $(GO) test -timeout 40m -vet=off -race -mod=readonly -skip NoAllocation .
-	cd benchmarks && $(GO) test -timeout 40m -vet=off -race -short ./internal/inorder ./internal/lstm ./internal/seq2seq
+	cd benchmarks && $(GO) test -timeout 40m -vet=off -race -short ./internal/inorder ./internal/lstm ./internal/marian
 	cd examples && $(GO) test -timeout 40m -vet=off -race -short -mod=readonly ./serve -load-requests 20
 
 .PHONY: builds
@@ -189,7 +189,7 @@ fuzz: ## Run every fuzz target in turn, for TIME=10s or TIME=20000x each.
 	GO=$(GO) scripts/fuzz $(TIME)
 
 # The folder of models and texts that are not part of this repository: ptb-small, an LSTM
-# language model, nmt-multi30k, a translation model, and llm-65k, a language model's head.
+# language model, and llm-65k, a language model's head.
 DATA ?= ../shared/data
 # own is a flag of a program of benchmarks for another folder DATA; they know the default.
 own = $(if $(filter-out ../shared/data,$(DATA)),$(1) $(abspath $(DATA))/$(2))
@@ -311,10 +311,9 @@ compare-quick: ## Compare on the model of make demo in two minutes, into bin/com
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick
 
 .PHONY: translate
-translate: ## Translate DATA/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
-	$(call there,$(DATA)/nmt-multi30k,make demo and make compare-quick need no other model.)
-	cd benchmarks && $(GO) run ./translate $(call own,--model,nmt-multi30k)
+translate: ## Translate 1,000 sentences by Firefox's model with every head, into benchmarks/results, in five minutes, if it can be fetched.
+	REAL="$(REAL)" scripts/translate
 
 .PHONY: golden
-golden: ## Compare contexts and all translations of the models in ../shared/data with those of PyTorch, if they are there.
-	cd benchmarks && $(GO) test -timeout 40m -count=1 -run Golden ./internal/lstm && $(GO) test -count=1 -run Golden ./internal/seq2seq -long
+golden: ## Compare contexts of the model in ../shared/data with those of PyTorch, if it is there.
+	cd benchmarks && $(GO) test -timeout 40m -count=1 -run Golden ./internal/lstm

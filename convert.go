@@ -29,7 +29,7 @@ func (r *Request) inside() exact.Request {
 	return exact.Request{
 		Budget: r.Budget, Within: r.Within, Temperature: r.Temperature,
 		Exact: r.Exact, LogSum: r.LogSum, ExactSum: r.ExactSum,
-		Among: r.Among.set, Allowed: r.Allowed, Banned: r.Banned, Biases: alike[exact.Bias](r.Biases),
+		Also: r.Also, Among: r.Among.set, Allowed: r.Allowed, Banned: r.Banned, Biases: alike[exact.Bias](r.Biases),
 	}
 }
 

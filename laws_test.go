@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -157,6 +158,10 @@ func drawRequest(t *rapid.T, best []l2s.Prediction) (k int, r l2s.Request) {
 		slices.Sort(among)
 		r.Among = l2s.Only(slices.Compact(among)) // distinct labels
 	}
+	if rapid.IntRange(0, 2).Draw(t, "other labels") == 0 {
+		r.Also = slices.Collect(drawSet(t, "also", best).All())
+		r.Also = append(r.Also, r.Also...) // a label may be there twice
+	}
 	r.Exact = rapid.IntRange(0, 9).Draw(t, "exact") == 0
 	return k, r
 }
@@ -252,6 +257,51 @@ func TestTheLawsOfAnswers(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// No label that a request names besides is missed: with the k best of a context in a list, in any order,
+// the answer is exact, where without it a screen misses labels. Previews miss none here, and score the
+// list too.
+func TestLabelsThatARequestNamesAreNotMissed(t *testing.T) {
+	const k = 5
+	each(t, func(t *testing.T, f *fixture, x *l2s.Index) {
+		s, plain := newSearcher(t, f.layer, x, l2s.Options{}), newSearcher(t, f.layer, nil, l2s.Options{})
+		r, missed, scored := rand.New(rand.NewPCG(7, 7)), 0, [2]uint64{}
+		for i := range 200 {
+			h := slices.Clone(f.context(i))
+			for j := range h {
+				h[j] = h[j]/2 + float32(.3*r.NormFloat64())
+			}
+			var got, want [k]l2s.Prediction
+			for _, q := range []l2s.Request{{}, {LogSum: true}, {Within: 3}, {Banned: bitset.New(testLabels)}} {
+				a, err := plain.Search(want[:], h, q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				q.Budget = 20
+				for with := range scored {
+					before := s.Stats().Scored
+					b, err := s.Search(got[:], h, q)
+					right := err == nil && b.Count == a.Count && slices.Equal(got[:a.Count], want[:a.Count])
+					if scored[with] += s.Stats().Scored - before; with == 0 && !right {
+						missed++
+					} else if with == 1 && (!right || q.LogSum && b.LogSum < got[0].Logit-1e-4) {
+						t.Fatalf("%+v: found %v, %+v, %v, expected %v", q, got, b, err, want[:a.Count])
+					}
+					for i := range want[:a.Count] {
+						q.Also = append(q.Also, want[a.Count-1-i].ID, uint32(r.IntN(testLabels)), want[i].ID)
+					}
+				}
+			}
+		}
+		kind := ""
+		if x != nil {
+			kind = x.Kind()
+		}
+		if kind == "screen" && missed == 0 || kind != "" && scored[1] <= scored[0]+400 {
+			t.Errorf("found %d answers that miss a label without the list, and %d labels scored, expected some misses by a screen, and more than %d labels", missed, scored[1], scored[0]+400)
+		}
 	})
 }
 

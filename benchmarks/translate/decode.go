@@ -1,227 +1,135 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/beam"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/inorder"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/marian"
 )
 
-// searchers returns a Searcher for one goroutine.
-type searchers func() (l2s.Asker, error)
+const (
+	// longer is how many times as long as its sentence a translation may be, as in Firefox: 2.5.
+	longer = 2.5
+	// together is the number of sentences of similar length that are translated at once, so that the
+	// weights are read once for all.
+	together = 16
+)
 
-// step is one step of the search of a sentence: the hypotheses that it continues,
-// and their contexts.
-type step struct {
-	parents  []int
-	tokens   []uint32
-	contexts []float32
-}
+// limit is the number of steps of a translation of a sentence of n pieces.
+func limit(n int) int { return int(longer * float64(n)) }
 
-// translation is the translation of one sentence.
+// translation is the result for a sentence, and the contexts of its hypotheses, step by step, if they
+// are recorded.
 type translation struct {
-	words []string
-	cut   bool
-	done  bool
-	steps []step // if they are recorded
+	pieces []uint32
+	steps  [][]float32
 }
 
-// decoder translates the sentences of a test.
-type decoder struct {
-	data    *data
-	sources []*seq2seq.Source
-	alpha   float64
-	longest int
+// translator translates by one head, on one goroutine.
+type translator struct {
+	m       *marian.Model
+	encoder *marian.Encoder
+	decoder *marian.Decoder
+	finder  finder
+	width   int
+	end     uint32
+	record  bool
+	list    []translation // of the sentences at work
 }
 
-// newDecoder encodes the sentences to translate.
-func newDecoder(d *data, alpha float64, longest int) *decoder {
-	c := &decoder{data: d, alpha: alpha, longest: longest}
-	for group := range slices.Chunk(d.test, 16) {
-		var sentences [][]uint32
-		for _, pair := range group {
-			sentences = append(sentences, pair.Source)
-		}
-		c.sources = append(c.sources, d.model.Encode(sentences)...)
+func newTranslator(m *marian.Model, h head, width int, end uint32, record bool) (*translator, error) {
+	f, err := h.open()
+	return &translator{m: m, encoder: m.NewEncoder(marian.Int8), decoder: m.NewDecoder(marian.Int8), finder: f, width: width, end: end, record: record}, err
+}
+
+// translate translates sentences together.
+func (t *translator) translate(ctx context.Context, sentences [][]uint32) ([]translation, error) {
+	sources, err := t.encoder.Encode(sentences)
+	if err != nil {
+		return nil, err
 	}
-	return c
+	longest := 0
+	for _, s := range sentences {
+		longest = max(longest, len(s))
+	}
+	t.decoder.Start(sources)
+	t.list = make([]translation, len(sentences))
+	if err := t.finder.begin(sentences); err != nil {
+		return nil, err
+	}
+	search, err := beam.New(t, t, beam.Options{Width: t.width, MaxLen: limit(longest), End: t.end, Alpha: 1})
+	if err != nil {
+		return nil, err
+	}
+	found, err := search.Run(ctx, len(sentences))
+	for i, h := range found { // a sentence is cut by its own length, not by that of others
+		x, most := &t.list[i], limit(len(sentences[i]))
+		x.pieces = slices.Clone(h.Tokens[:min(most, len(h.Tokens))])
+		x.steps = x.steps[:min(most, len(x.steps))]
+	}
+	return t.list, err
 }
 
-// together is the number of sentences that are decoded at once: the weights of the
-// model are read once for all. It does not change the result.
-const together = 16
-
-// search translates the sentences of the given numbers with a beam of the width, group of them
-// together, on all cores, and calls take for each, in order. Each goroutine has a Decoder of its
-// own, which start prepares for some of the sentences. If it returns errUnknown the sentences are
-// left out.
-func (c *decoder) search(ctx context.Context, numbers []int, width, group int, searcher searchers, newDecoder func() startable, take func(number int, t translation)) error {
-	m := c.data.model
-	type work = func(context.Context, int) ([]translation, error)
-	next := 0
-	return inorder.Run(ctx, (len(numbers)+group-1)/group, 0, func() work {
-		d := newDecoder()
-		s, err := searcher()
-		var search *beam.Search
-		if err == nil {
-			search, err = beam.New(d, s, beam.Options{Width: width, MaxLen: c.longest, Start: m.Start(), End: m.End(), Alpha: c.alpha})
+// Step is that of the decoder.
+func (t *translator) Step(parents []int, pieces []uint32) ([]float32, error) {
+	h, err := t.decoder.Step(parents, pieces)
+	if t.record && err == nil {
+		d, last := t.m.Dim(), -1
+		for i, s := range t.decoder.Of() { // the hypotheses of a sentence follow each other
+			x := &t.list[s]
+			if s != last {
+				x.steps, last = append(x.steps, nil), s
+			}
+			x.steps[len(x.steps)-1] = append(x.steps[len(x.steps)-1], h[i*d:][:d]...)
 		}
+	}
+	return h, err
+}
+
+// SearchBatch asks the head. Greedy decoding needs no sums: those of one label, with its logit for
+// its log-probability, give the same translation.
+func (t *translator) SearchBatch(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, _ l2s.Request) error {
+	return t.finder.find(dst, answers, contexts, t.decoder.Of(), t.width > 1)
+}
+
+// Search is not called by package beam.
+func (t *translator) Search(dst []l2s.Prediction, h []float32, r l2s.Request) (l2s.Answer, error) {
+	answers := make([]l2s.Answer, 1)
+	err := t.SearchBatch(dst, answers, h, r)
+	return answers[0], err
+}
+
+// all translates all sentences of a text on some threads, 0 for all cores, and returns them in order.
+func all(ctx context.Context, m *marian.Model, x *text, h head, width, threads int, end uint32, record bool, progress func(done int)) ([]translation, error) {
+	order := make([]int, len(x.pieces))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(x.pieces[a]), len(x.pieces[b])) })
+	list, at := make([]translation, len(order)), 0
+	err := inorder.Run(ctx, (len(order)+together-1)/together, threads, func() func(context.Context, int) ([]translation, error) {
+		t, err := newTranslator(m, h, width, end, record)
 		return func(ctx context.Context, i int) ([]translation, error) {
 			if err != nil {
 				return nil, err
 			}
-			part := numbers[i*group : min((i+1)*group, len(numbers))]
-			list := make([]translation, len(part))
-			d.start(part, list)
-			found, err := search.Run(ctx, len(part))
-			if errors.Is(err, errUnknown) {
-				return list, nil
+			var sentences [][]uint32
+			for _, j := range order[i*together : min((i+1)*together, len(order))] {
+				sentences = append(sentences, x.pieces[j])
 			}
-			for j, h := range found {
-				list[j].words, list[j].cut, list[j].done = c.data.text(h.Tokens), !h.Ended, true
-			}
-			return list, err
+			return t.translate(ctx, sentences)
 		}
-	}, func(list []translation) error {
-		for _, t := range list {
-			take(numbers[next], t)
-			next++
+	}, func(done []translation) error {
+		for _, y := range done {
+			list[order[at]] = y
+			at++
 		}
+		progress(at)
 		return nil
 	})
-}
-
-// translate translates all sentences with a beam of the width. If exact is nil the steps are
-// recorded. Otherwise it is the record of an earlier call for the exact layer: a search that takes
-// no other step has the same contexts, and does not need the model; only the other searches run
-// again with the model. progress, unless nil, gets the number of finished sentences.
-func (c *decoder) translate(ctx context.Context, width int, searcher searchers, exact []translation, progress func(done int)) ([]translation, error) {
-	all := make([]translation, len(c.sources))
-	left := make([]int, len(c.sources))
-	for i := range left {
-		left[i] = i
-	}
-	done := 0
-	take := func(number int, t translation) {
-		if all[number] = t; t.done {
-			if done++; progress != nil {
-				progress(done)
-			}
-		}
-	}
-	if exact != nil {
-		known := func() startable { return &known{exact: exact} }
-		if err := c.search(ctx, left, width, 1, searcher, known, take); err != nil {
-			return nil, err
-		}
-		left = slices.DeleteFunc(left, func(i int) bool { return all[i].done })
-	}
-	computed := func() startable { return &computed{c: c, d: c.data.model.NewDecoder(), record: exact == nil} }
-	err := c.search(ctx, left, width, together, searcher, computed, take)
-	return all, err
-}
-
-// startable is a Decoder that gets the sentences to decode, and may write to their translations.
-type startable interface {
-	beam.Decoder
-	start(numbers []int, list []translation)
-}
-
-// errUnknown is the error of a search that takes a step which the exact one does not.
-var errUnknown = errors.New("the contexts of this step are not known")
-
-// known is the Decoder of one sentence that answers from the steps of the exact
-// search, and fails if another one is taken.
-type known struct {
-	exact []translation
-	steps []step // that are left
-}
-
-func (k *known) start(numbers []int, _ []translation) { k.steps = k.exact[numbers[0]].steps }
-
-func (k *known) Step(parents []int, tokens []uint32) ([]float32, error) {
-	if len(k.steps) == 0 || !slices.Equal(k.steps[0].parents, parents) || !slices.Equal(k.steps[0].tokens, tokens) {
-		return nil, errUnknown
-	}
-	h := k.steps[0].contexts
-	k.steps = k.steps[1:]
-	return h, nil
-}
-
-// computed is the Decoder that runs the model.
-type computed struct {
-	c         *decoder
-	d         *seq2seq.Decoder
-	record    bool
-	list      []translation
-	sentences []int // of each hypothesis of the last step
-	spare     []int
-}
-
-func (m *computed) start(numbers []int, list []translation) {
-	var sources []*seq2seq.Source
-	m.sentences, m.list = m.sentences[:0], list
-	for j, i := range numbers {
-		sources = append(sources, m.c.sources[i])
-		m.sentences = append(m.sentences, j)
-	}
-	m.d.Start(sources)
-}
-
-func (m *computed) Step(parents []int, tokens []uint32) ([]float32, error) {
-	m.d.Reorder(parents)
-	h := m.d.Step(tokens)
-	if m.record {
-		m.keep(parents, tokens, h)
-	}
-	return h, nil
-}
-
-// keep adds a step to the translations, each sentence with its own hypotheses,
-// which are neighbours.
-func (m *computed) keep(parents []int, tokens []uint32, h []float32) {
-	dim := len(h) / len(parents)
-	m.spare = m.spare[:0]
-	for _, p := range parents {
-		m.spare = append(m.spare, m.sentences[p])
-	}
-	for from := 0; from < len(parents); {
-		j, to := m.spare[from], from+1
-		for to < len(parents) && m.spare[to] == j {
-			to++
-		}
-		first := slices.Index(m.sentences, j)
-		s := step{tokens: slices.Clone(tokens[from:to]), contexts: slices.Clone(h[from*dim : to*dim])}
-		for _, p := range parents[from:to] {
-			s.parents = append(s.parents, p-first)
-		}
-		m.list[j].steps = append(m.list[j].steps, s)
-		from = to
-	}
-	m.sentences, m.spare = m.spare, m.sentences
-}
-
-// score returns the BLEU of translations.
-func (d *data) score(list []translation) float64 {
-	var c bleu.Corpus
-	for i, t := range list {
-		c.Add(t.words, d.words[i])
-	}
-	return c.Score()
-}
-
-// batches returns the contexts that a search of one sentence gives to its Searcher, step by step,
-// for every stride-th of the sentences of an exact search.
-func batches(exact []translation, stride int) (list [][]float32) {
-	for i := 0; i < len(exact); i += stride {
-		for _, step := range exact[i].steps {
-			list = append(list, step.contexts)
-		}
-	}
-	return list
+	return list, err
 }

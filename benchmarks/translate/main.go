@@ -1,16 +1,15 @@
-// Command translate reproduces Table 2 of "Learning to Screen for Fast Softmax Inference on Large
-// Vocabulary Neural Networks" and its table of translations (Section 4) on a translation model:
-// BLEU against the speedup of the softmax layer in beam search.
+// Command translate is the paper's second task, translation ("Learning to Screen for Fast Softmax
+// Inference on Large Vocabulary Neural Networks", Table 2), on a model in use: the small one of
+// Firefox from English to Portuguese, with the list of labels per sentence that Firefox chooses among.
 //
-// It makes the contexts of the model's decoder, under teacher forcing with the references and of
-// its own greedy decoding; trains screens on them; translates the test text with each method; and
-// measures the time of the softmax layer: the k best labels and their log-probabilities, for the
-// contexts of the exact search, step by step. Methods take turns on the same steps, on one thread.
-// A speedup is to the dense float32 scan with top-k and log-sum-exp in the same round.
+// It translates the text of training by all logits, keeps the contexts of the decoder, and makes a
+// screen and a preview of them. Then each head translates the sentences of the test, greedily and by a
+// beam of 5: its P@1 on the contexts of the translation by all logits; the time of a context, heads in
+// turns, on one thread; how often its text is that of all logits; the chrF of the two; and words per
+// second of the whole translation, sentences of similar length 16 at a time, on one thread.
 //
-// The figures go to translate.json in the folder --out, and the tables that package report makes of
-// them to TRANSLATE.md there. An interrupt leaves neither; the contexts in the folder --cache are
-// kept for the next run.
+// TRANSLATE.md and its picture go to the folder -out. Contexts stay in the folder -cache for the next
+// run.
 package main
 
 import (
@@ -18,383 +17,416 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/command"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/inorder"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/marian"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/sentencepiece"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 func main() { command.Main("translate", run) }
 
-// sweep has the measurements of a run and their length.
-type sweep struct {
-	plans    []plan
-	rivals   []rival
-	widths   []int // of the beam
-	timed    int   // sentences whose contexts are timed, at most
-	rounds   int
-	block    time.Duration // of a turn
-	examples int
-}
-
-// rival is a method of package methods, at some of its settings.
-type rival struct {
-	methods.Method
-	settings []string
-}
-
-func defaultSweep(labels int) sweep {
-	return sweep{
-		plans: plans(labels),
-		rivals: []rival{
-			{methods.FGD{M: 16}, []string{"ef=48"}},
-			{methods.IPNSW{M: 16}, []string{"ef=48"}},
-		},
-		widths: []int{1, 5}, timed: 200, rounds: 21, block: 10 * time.Millisecond, examples: 8,
-	}
-}
-
 // options are the arguments.
 type options struct {
-	model, cache, out string
-	seed              uint64
-	alpha             float64
-	longest, limit    int
-	rounds            int
+	model, train, test, cache, out, peer   string
+	sentences, wide, timed, states, rounds int
+	seed                                   uint64
 }
 
-// run runs the measurement that the arguments describe.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("translate", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	var o options
-	f.StringVar(&o.model, "model", "../../shared/data/nmt-multi30k", "`folder` of a translation model: model.safetensors, vocab.de and vocab.en, and the texts train and test in both languages")
+	f.StringVar(&o.model, "model", "../bin/real/firefox-en-pt", "`folder` of the model: model.*.bin, vocab.*.spm and lex.*.bin")
+	f.StringVar(&o.train, "train", "../../shared/real/train.txt", "`file` of the text to learn from")
+	f.StringVar(&o.test, "test", "../../shared/real/test.txt", "`file` of the text to translate")
 	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts for the next run")
 	f.StringVar(&o.out, "out", "results", "`folder` to write to")
+	f.StringVar(&o.peer, "peer", "", "`command` of another program that translates the lines of its input: it writes its name and seconds, by a tab, and the translations, a line each")
+	f.IntVar(&o.sentences, "sentences", 1000, "translate the first `N` sentences")
+	f.IntVar(&o.wide, "wide", 300, "of these, `N` by the beam of 5")
+	f.IntVar(&o.timed, "timed", 100, "time heads on `N` sentences")
+	f.IntVar(&o.states, "states", 300_000, "learn from `N` contexts, at most")
+	f.IntVar(&o.rounds, "rounds", 7, "`number` of rounds")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
-	f.Float64Var(&o.alpha, "alpha", 1, "divide log-probabilities by the length to the power of `A`")
-	f.IntVar(&o.longest, "longest", 60, "cut translations after `N` words")
-	f.IntVar(&o.limit, "limit", 0, "take the first `N` pairs of each text; 0 for all")
-	f.IntVar(&o.rounds, "rounds", 0, "`number` of rounds (default: 21)")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	switch {
-	case f.NArg() > 0:
+	for name, n := range map[string]int{"sentences": o.sentences, "wide": o.wide, "timed": o.timed, "states": o.states, "rounds": o.rounds} {
+		if n < 1 {
+			return fmt.Errorf("-%s: found %d, expected at least 1", name, n)
+		}
+	}
+	if f.NArg() > 0 {
 		return fmt.Errorf("found the argument %q, expected flags only", f.Arg(0))
-	case !(o.alpha >= 0) || math.IsInf(o.alpha, 0):
-		return fmt.Errorf("--alpha: found %v, expected a finite number that is not negative", o.alpha)
-	case o.longest < 1:
-		return fmt.Errorf("--longest: found %d, expected at least 1", o.longest)
-	case o.limit < 0:
-		return fmt.Errorf("--limit: found %d, expected at least 0", o.limit)
-	case o.rounds < 0:
-		return fmt.Errorf("--rounds: found %d, expected at least 1", o.rounds)
 	}
 	p := progress.New(stderr)
 	defer p.Close()
-	d, err := load(ctx, o.model, o.limit)
+	b, err := load(o, p)
 	if err != nil {
 		return err
 	}
-	s := defaultSweep(d.model.Layer().Labels())
-	if o.rounds > 0 {
-		s.rounds = o.rounds
-	}
-	return translate(ctx, d, s, o, stdout, p)
-}
-
-// translate runs the measurements of the sweep and writes them.
-func translate(ctx context.Context, d *data, s sweep, o options, stdout io.Writer, p *progress.Printer) error {
-	if err := os.MkdirAll(o.out, 0o777); err != nil {
-		return err
-	}
-	t, err := table(ctx, d, s, o, p)
+	t, err := b.measure(ctx)
 	if err != nil {
-		return err
-	}
-	path := filepath.Join(o.out, "translate.json")
-	if err := t.Save(path); err != nil {
 		return err
 	}
 	if err := report.WriteTranslation(o.out, t); err != nil {
 		return err
 	}
-	p.Line(fmt.Sprintf("%s: %d methods in %s", path, len(t.Rows), progress.Duration(time.Duration(t.Seconds*1e9))))
 	return report.TranslationSummary(stdout, t)
 }
 
-// contestant is a setting that is measured.
-type contestant struct {
-	row      points.Translator
-	setting  methods.Setting
-	screen   func() (*screening.Searcher, error) // of a screen
-	searcher searchers
-	turn     *measure.Turn
-	found    [][]translation // one per width of the beam
+// bench is a run.
+type bench struct {
+	options
+	progress *progress.Printer
+	file     string // of the model
+	model    *marian.Model
+	pieces   *sentencepiece.Model
+	list     *marian.Shortlist
+	layer    *l2s.Layer
+	learn    *text
+	test     [2]*text         // for each width of the beam
+	want     [2][]translation // by all logits, with the contexts
 }
 
-// The exact contestants.
-const (
-	exactName    = "Exact, certified int8"
-	togetherName = "Dense float32, rows shared by a step"
-)
-
-// table builds, judges, decodes and measures.
-func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer) (*points.Translation, error) {
-	start := time.Now()
-	layer := d.model.Layer()
-	if n := layer.Labels(); n < topK {
-		return nil, fmt.Errorf("%s: found %d words to translate to, expected at least %d", d.dir, n, topK)
-	}
-	learn, err := d.contexts(ctx, "train", d.train, true, o.longest, o.cache, p)
-	if err != nil {
-		return nil, err
-	}
-	defer learn.release()
-	held, err := d.contexts(ctx, "held", d.held, true, o.longest, o.cache, p)
-	if err != nil {
-		return nil, err
-	}
-	defer held.release()
-	tests, err := d.contexts(ctx, "test", d.test, false, o.longest, o.cache, p)
-	if err != nil {
-		return nil, err
-	}
-	defer tests.release()
-	want, err := labels(ctx, layer, tests.rows, p)
-	if err != nil {
-		return nil, err
-	}
-	wantHeld, err := labels(ctx, layer, held.rows, p)
-	if err != nil {
-		return nil, err
-	}
-	c := &corpus{layer: layer, rows: learn.rows, end: d.model.End(), seed: o.seed}
-	if c.labels, err = labels(ctx, layer, learn.rows, p); err != nil {
-		return nil, err
-	}
-	list, err := contestants(ctx, c, s, p)
-	if err != nil {
-		return nil, err
-	}
-	p.Start("precision", "methods", len(list))
-	for i, x := range list {
-		if x.row.Method == togetherName { // the answers of the dense scan
-			x.row.P1, x.row.P5 = list[0].row.P1, list[0].row.P5
-		} else if err := x.judge(ctx, tests.rows, want); err != nil {
-			return nil, err
+// load reads the model and the texts.
+func load(o options, p *progress.Printer) (*bench, error) {
+	b := &bench{options: o, progress: p}
+	var err error
+	one := func(pattern string) string {
+		files, _ := filepath.Glob(filepath.Join(o.model, pattern))
+		if len(files) != 1 && err == nil {
+			err = fmt.Errorf("%s: found %d files %s, expected one", o.model, len(files), pattern)
 		}
-		if err := x.judgeHeldOut(ctx, held.rows, wantHeld); err != nil {
-			return nil, err
-		}
-		p.Set(i + 1)
+		return strings.Join(files, " ")
 	}
-	p.End()
-	dim := layer.Dim()
-	t := &points.Translation{
-		Schema: points.Schema, Machine: points.Here(), Level: kernels.Level(),
-		Layer: points.Layer{Name: d.name, Labels: layer.Labels(), Dim: dim},
-		Seed:  o.seed, Alpha: o.alpha, MaxLen: o.longest, Sentences: len(d.test),
-		References: learn.references, Own: len(learn.rows)/dim - learn.references,
-		Calibration: len(held.rows) / dim, TestContexts: len(tests.rows) / dim,
-		Rounds: s.rounds, Resamples: resamples, Widths: s.widths,
+	b.file = one("model.*.bin")
+	spm, lex := one("vocab.*.spm"), one("lex.*.bin")
+	if err != nil {
+		return nil, err
 	}
-	coder := newDecoder(d, o.alpha, o.longest)
-	exact := make([][]translation, len(s.widths))
-	for i, width := range s.widths {
-		if exact[i], err = decode(ctx, coder, list, width, o.seed, p); err != nil {
-			return nil, err
-		}
+	if b.model, err = marian.Load(b.file); err != nil {
+		return nil, err
 	}
-	for i := range s.widths {
-		stride := max((len(exact[i])+s.timed-1)/s.timed, 1)
-		t.TimedSentences = (len(exact[i]) + stride - 1) / stride
-		if err := clock(ctx, list, batches(exact[i], stride), dim, i, s, o.seed, p); err != nil {
-			return nil, err
-		}
+	if b.pieces, err = sentencepiece.Load(spm); err != nil {
+		return nil, err
 	}
-	for _, x := range list {
-		t.Rows = append(t.Rows, x.row)
+	if n := b.pieces.Len(); n != b.model.Labels() {
+		return nil, fmt.Errorf("%s: found %d pieces, expected the %d rows of %s", spm, n, b.model.Labels(), b.file)
 	}
-	examples(t, d, list, s.examples)
-	t.Seconds = measure.Round(time.Since(start).Seconds(), 3)
-	return t, nil
+	if b.list, err = marian.LoadShortlist(lex, b.model.Labels()); err != nil {
+		return nil, err
+	}
+	if b.layer, err = b.model.Layer(); err != nil {
+		return nil, err
+	}
+	if b.learn, err = read(o.train, b.pieces, 10, 1000); err != nil {
+		return nil, err
+	}
+	test, err := read(o.test, b.pieces, 20, 220)
+	if err != nil {
+		return nil, err
+	}
+	b.test = [2]*text{test.first(o.sentences), test.first(min(o.wide, o.sentences))}
+	return b, nil
 }
 
-// contestants builds all methods, the dense scan first and the exact layer after it.
-func contestants(ctx context.Context, c *corpus, s sweep, p *progress.Printer) ([]*contestant, error) {
-	l := c.layer
-	in := &methods.Input{Layer: l, Contexts: c.rows, Labels: c.labels, K: topK, Seed: c.seed}
-	setting := func(m methods.Method) (methods.Setting, error) {
-		x, err := m.Build(ctx, in)
-		if err != nil {
+// exactly is the head whose translations are those by all logits.
+func (b *bench) exactly() head { return indexed("exact", b.layer, nil, l2s.Options{}) }
+
+// measure makes the table.
+func (b *bench) measure(ctx context.Context) (*report.Translation, error) {
+	for i, width := range report.Widths {
+		var err error
+		if b.want[i], err = b.translate(ctx, fmt.Sprintf("translating by all logits, beam %d", width), b.test[i], b.exactly(), width, 0, true); err != nil {
 			return nil, err
 		}
-		return x.Settings()[0], nil
 	}
-	plain, err := setting(methods.Dense{})
+	rows, release, err := npy.Kept(b.cache, "states", fmt.Sprint(b.states, b.learn.pieces), []string{b.file}, b.model.Dim(), func(w *npy.Writer) error {
+		return b.contexts(ctx, w)
+	})
 	if err != nil {
 		return nil, err
 	}
-	certified, err := setting(methods.Certified{})
+	defer release()
+	heads, err := b.heads(ctx, rows)
 	if err != nil {
 		return nil, err
 	}
-	list := []*contestant{
-		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, searcher: func() (l2s.Asker, error) { return newOneScan(l), nil }},
-		{row: points.Translator{Method: exactName}, setting: certified, searcher: exactly(l)},
-		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (l2s.Asker, error) { return newShared(l), nil }},
+	t := &report.Translation{
+		Model: filepath.Base(b.options.model), Level: kernels.Level(), Machine: points.Here(),
+		Labels: b.model.Labels(), Dim: b.model.Dim(),
+		Note: fmt.Sprintf("P@1 of %d contexts of greedy decoding, %d sentences; %d sentences by the beam of 5. The screen and the preview learned from %d contexts of another text. "+
+			"Times on one thread, %d sentences, %d rounds in turns. Labels is the mean number that a head looks at with all codes.",
+			contextsOf(b.want[0]), len(b.test[0].pieces), len(b.test[1].pieces), len(rows)/b.model.Dim(), min(b.timed, len(b.test[1].pieces)), b.rounds),
 	}
-	for _, r := range s.rivals {
-		p.Start("building "+r.Name()+" "+r.Params(), "methods", 0)
-		start := time.Now()
-		x, err := r.Build(ctx, in)
-		if err != nil {
+	for i, h := range heads {
+		row := report.Head{Name: h.name}
+		if row.P1, row.Labels, err = b.precision(ctx, h); err != nil {
 			return nil, err
 		}
-		seconds := measure.Round(time.Since(start).Seconds(), 3)
-		p.End()
-		found := 0
-		for _, setting := range x.Settings() {
-			for _, want := range r.settings {
-				if setting.Params() != want {
-					continue
-				}
-				found++
-				list = append(list, &contestant{
-					row:     points.Translator{Method: r.Name(), Build: r.Params(), Query: want, BuildSeconds: seconds},
-					setting: setting,
-					searcher: func() (l2s.Asker, error) {
-						return &oneByOne{by: setting.Searcher().(methods.Normaliser), dim: l.Dim()}, nil
-					},
-				})
+		for j, width := range report.Widths {
+			x, want := b.test[j], b.want[j]
+			if i == 0 && j == 1 { // a tenth of a millisecond per label of the beam
+				n := min(len(want), 50)
+				x, want = x.first(n), want[:n]
 			}
+			found, err := b.translate(ctx, fmt.Sprintf("%s, beam %d", h.name, width), x, h, width, 0, false)
+			if err != nil {
+				return nil, err
+			}
+			row.Same[j], row.ChrF[j] = b.compare(found, want)
 		}
-		if found == 0 {
-			return nil, fmt.Errorf("%s: found none of the settings %s", r.Name(), strings.Join(r.settings, ", "))
-		}
+		t.Heads = append(t.Heads, row)
 	}
-	for _, plan := range s.plans {
-		more, err := c.contest(ctx, plan, p)
-		if err != nil {
+	for j := range report.Widths {
+		if err := b.clock(ctx, heads, t.Heads, j); err != nil {
 			return nil, err
 		}
-		list = append(list, more...)
-	}
-	return list, nil
-}
-
-// resamples is the number of resamples of an interval.
-const resamples = 1000
-
-// decode translates all sentences with each contestant, and returns the translations of the exact
-// layer, with the steps of its search.
-func decode(ctx context.Context, c *decoder, list []*contestant, width int, seed uint64, p *progress.Printer) (exact []translation, err error) {
-	n := len(c.sources)
-	p.Start(fmt.Sprintf("translating, beam %d", width), "sentences", (len(list)+1)*n)
-	done := 0
-	count := func(k int) { p.Set(done + k) }
-	if exact, err = c.translate(ctx, width, list[report.ExactRow].searcher, nil, count); err != nil {
-		return nil, err
-	}
-	for _, x := range list {
-		done += n
-		found, err := c.translate(ctx, width, x.searcher, exact, count)
-		if err != nil {
+		if err := b.speed(ctx, heads, t.Heads, j); err != nil {
 			return nil, err
 		}
-		difference := bleu.Paired(texts(found), texts(exact), c.data.words, resamples, seed)
-		r := points.Decoding{BLEU: measure.Round(c.data.score(found), 3), Low: measure.Round(difference.Low, 3), High: measure.Round(difference.High, 3)}
-		for i, t := range found {
-			if !slices.Equal(t.words, exact[i].words) {
-				r.Differ++
-			}
-			if t.cut {
-				r.Cut++
-			}
-		}
-		x.found = append(x.found, found)
-		x.row.Decodings = append(x.row.Decodings, r)
 	}
-	p.End()
-	return exact, nil
+	if b.peer != "" {
+		t.Rivals, err = b.rival(ctx)
+	}
+	return t, err
 }
 
-// texts are the words of translations.
-func texts(list []translation) [][]string {
-	all := make([][]string, len(list))
-	for i, t := range list {
-		all[i] = t.words
+// rival lets the other program translate.
+func (b *bench) rival(ctx context.Context) ([]report.Rival, error) {
+	x := b.test[0].first(b.timed)
+	args := strings.Fields(b.peer)
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.Env = append(os.Environ(), "RAYON_NUM_THREADS=1", "OMP_NUM_THREADS=1")
+	c.Stdin, c.Stderr = strings.NewReader(strings.Join(x.sentences, "\n")), os.Stderr
+	out, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.peer, err)
 	}
-	return all
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	name, number, _ := strings.Cut(lines[0], "\t")
+	seconds, err := strconv.ParseFloat(number, 64)
+	if err != nil || len(lines) != len(x.sentences)+1 {
+		return nil, fmt.Errorf("%s: found %d lines that begin with %q, expected a name and seconds, and %d translations", b.peer, len(lines), lines[0], len(x.sentences))
+	}
+	var references []string
+	for _, w := range b.want[0][:len(x.sentences)] {
+		references = append(references, b.pieces.Decode(w.pieces))
+	}
+	return []report.Rival{{Name: name, Words: float64(x.words()) / seconds, ChrF: chrF(lines[1:], references)}}, nil
 }
 
-// clock times the contestants on batches of contexts of the exact search with the beam
-// at that place of the widths.
-func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, at int, s sweep, seed uint64, p *progress.Printer) error {
-	width := s.widths[at]
-	var turns []*measure.Turn
+func contextsOf(list []translation) (n int) {
 	for _, x := range list {
-		searcher, err := x.searcher()
+		n += len(x.steps)
+	}
+	return n
+}
+
+// translate translates a text.
+func (b *bench) translate(ctx context.Context, what string, x *text, h head, width, threads int, record bool) ([]translation, error) {
+	b.progress.Start(what, "sentences", len(x.pieces))
+	defer b.progress.End()
+	return all(ctx, b.model, x, h, width, threads, b.pieces.End(), record, b.progress.Set)
+}
+
+// contexts writes the contexts of greedy decoding of the text of training, sentence by sentence, as
+// many as are wanted.
+func (b *bench) contexts(ctx context.Context, w *npy.Writer) error {
+	b.progress.Start("contexts", "contexts", b.states)
+	defer b.progress.End()
+	const part = 64 * together
+	for at := 0; at < len(b.learn.pieces); at += part {
+		end := min(at+part, len(b.learn.pieces))
+		list, err := all(ctx, b.model, &text{pieces: b.learn.pieces[at:end]}, b.exactly(), 1, 0, b.pieces.End(), true, func(int) {})
 		if err != nil {
 			return err
 		}
-		dst, answers := make([]l2s.Prediction, width*width), make([]l2s.Answer, width)
-		x.turn = &measure.Turn{Query: func(i int) int {
-			n := len(batches[i]) / dim
-			if err := searcher.SearchBatch(dst[:n*width], answers[:n], batches[i], l2s.Request{LogSum: true}); err != nil {
-				panic(err) // the contexts were good enough for the exact layer
+		for _, x := range list {
+			for _, h := range x.steps {
+				if w.Rows() == b.states {
+					return nil
+				}
+				if err := w.WriteRows(h); err != nil {
+					return err
+				}
 			}
-			return n
-		}}
-		turns = append(turns, x.turn)
-	}
-	p.Start(fmt.Sprintf("measuring, beam %d", width), "rounds", s.rounds)
-	if n := measure.InTurns(ctx, turns[0], turns[1:], len(batches), s.rounds, s.block, seed, p.Set); n < s.rounds {
-		return fmt.Errorf("%d of %d rounds are complete: %w", n, s.rounds, context.Cause(ctx))
-	}
-	p.End()
-	for _, x := range list {
-		x.row.Decodings[at].Timing = x.turn.Timing()
+		}
+		b.progress.Set(w.Rows())
 	}
 	return nil
 }
 
-// examples puts sentences into t that the representative screen translates differently.
-func examples(t *points.Translation, d *data, list []*contestant, n int) {
-	at := report.Representative(t)
-	if at < 0 {
-		return
+// heads makes the heads to compare, dense float32 first.
+func (b *bench) heads(ctx context.Context, rows []float32) ([]head, error) {
+	states := l2s.Float32(rows, b.model.Dim())
+	start := time.Now()
+	b.progress.Start("preview", "percent", 100)
+	previews, err := preview.Make(ctx, b.layer, states, preview.Options{Progress: func(_ string, done float64) { b.progress.Set(int(100 * done)) }})
+	b.progress.End()
+	if err != nil {
+		return nil, err
 	}
-	last := len(t.Widths) - 1
-	exact, other := list[report.ExactRow].found[last], list[at].found[last]
-	t.Example = report.TranslatorName(t.Rows[at])
-	var differ []int
-	for i := range exact {
-		if !slices.Equal(exact[i].words, other[i].words) {
-			differ = append(differ, i)
+	b.progress.Line(fmt.Sprintf("a preview in %s: %v", progress.Duration(time.Since(start)), previews))
+	start = time.Now()
+	opt := train.DefaultOptions()
+	opt.Seed, opt.Always, opt.AnyPrecision = b.seed, []uint32{b.pieces.End()}, true
+	screen, record, err := train.Run(ctx, b.layer, states, opt)
+	if err != nil {
+		return nil, err
+	}
+	b.progress.Line(fmt.Sprintf("a screen in %s: %v %v", progress.Duration(time.Since(start)), screen, record.Warnings))
+	list := []head{
+		dense(b.model), codes(b.model), b.exactly(),
+		listed("Firefox's list", b.layer, nil, l2s.Options{}, b.list), packedLists(b.layer, b.list),
+		indexed("preview", b.layer, previews, l2s.Options{}),
+	}
+	steps, _ := screen.Steps()
+	for _, s := range steps {
+		b.progress.Line(fmt.Sprintf("%+v", s))
+	}
+	for _, budget := range []float64{100, 300, 1000, 3000} {
+		o := l2s.Options{Budget: budget}
+		list = append(list, indexed(fmt.Sprintf("screen, budget %g", budget), b.layer, screen, o),
+			listed(fmt.Sprintf("screen, budget %g, with the list", budget), b.layer, screen, o, b.list))
+	}
+	return list, nil
+}
+
+// precision returns the P@1 of a head on the contexts of greedy decoding, and the mean number of
+// labels that it looks at with all codes.
+func (b *bench) precision(ctx context.Context, h head) (p1, labels float64, err error) {
+	d, end, hits, n, looked := b.model.Dim(), b.pieces.End(), 0, 0, 0.0
+	b.progress.Start(h.name+", P@1", "sentences", len(b.want[0]))
+	defer b.progress.End()
+	type result struct {
+		hits   int
+		labels float64
+	}
+	i := 0
+	err = inorder.Run(ctx, len(b.want[0]), 0, func() func(context.Context, int) (result, error) {
+		f, err := h.open()
+		return func(_ context.Context, i int) (r result, _ error) {
+			if err != nil {
+				return r, err
+			}
+			if err := f.begin(b.test[0].pieces[i : i+1]); err != nil {
+				return r, err
+			}
+			var dst [1]l2s.Prediction
+			var answers [1]l2s.Answer
+			x := b.want[0][i]
+			for j, context := range x.steps {
+				if err := f.find(dst[:], answers[:], context[:d], []int{0}, false); err != nil {
+					return r, err
+				}
+				want := end
+				if j < len(x.pieces) {
+					want = x.pieces[j]
+				}
+				if dst[0].ID == want {
+					r.hits++
+				}
+			}
+			r.labels = f.looked()
+			return r, nil
 		}
+	}, func(r result) error {
+		hits, n, looked = hits+r.hits, n+len(b.want[0][i].steps), r.labels
+		i++
+		b.progress.Set(i)
+		return nil
+	})
+	return float64(hits) / float64(n), looked, err
+}
+
+// compare returns the share of equal translations, and the chrF of their texts.
+func (b *bench) compare(found, want []translation) (same, score float64) {
+	var texts, references []string
+	for i := range found {
+		if slices.Equal(found[i].pieces, want[i].pieces) {
+			same++
+		}
+		texts, references = append(texts, b.pieces.Decode(found[i].pieces)), append(references, b.pieces.Decode(want[i].pieces))
 	}
-	n = min(n, len(differ))
-	for j := range n {
-		i := differ[j*len(differ)/n]
-		t.Examples = append(t.Examples, points.Differently{
-			Source: d.sources[i], Reference: strings.Join(d.words[i], " "),
-			Exact: strings.Join(exact[i].words, " "), Screened: strings.Join(other[i].words, " "),
-		})
+	return same / float64(len(found)), chrF(texts, references)
+}
+
+// clock times heads on the contexts of the translations by all logits, sentence by sentence, with
+// what they do for each.
+func (b *bench) clock(ctx context.Context, heads []head, rows []report.Head, at int) error {
+	width, d := report.Widths[at], b.model.Dim()
+	n := min(b.timed, len(b.want[at]))
+	var turns []*measure.Turn
+	dst, answers, of := make([]l2s.Prediction, width*width), make([]l2s.Answer, width), make([]int, width)
+	for _, h := range heads {
+		f, err := h.open()
+		if err != nil {
+			return err
+		}
+		turns = append(turns, &measure.Turn{Query: func(i int) (contexts int) {
+			if err := f.begin(b.test[at].pieces[i : i+1]); err != nil {
+				panic(err) // the sentence was translated before
+			}
+			for _, h := range b.want[at][i].steps {
+				n := len(h) / d
+				if err := f.find(dst[:n*width], answers[:n], h, of[:n], width > 1); err != nil {
+					panic(err)
+				}
+				contexts += n
+			}
+			return contexts
+		}})
 	}
+	b.progress.Start(fmt.Sprintf("measuring, beam %d", width), "rounds", b.rounds)
+	defer b.progress.End()
+	if done := measure.InTurns(ctx, turns[0], turns[1:], n, b.rounds, 20*time.Millisecond, b.seed, b.progress.Set); done < b.rounds {
+		return fmt.Errorf("%d of %d rounds are complete: %w", done, b.rounds, context.Cause(ctx))
+	}
+	for i, t := range turns {
+		x := t.Timing()
+		rows[i].Micros[at], rows[i].Speedup[at] = x.Micros, x.Speedup
+	}
+	return nil
+}
+
+// speed measures whole translations, heads in turns.
+func (b *bench) speed(ctx context.Context, heads []head, rows []report.Head, at int) error {
+	x := b.test[at].first(b.timed)
+	times := make([][]float64, len(heads))
+	const rounds = 3
+	b.progress.Start(fmt.Sprintf("whole translations, beam %d", report.Widths[at]), "rounds", rounds)
+	defer b.progress.End()
+	for round := range rounds {
+		for i, h := range heads {
+			start := time.Now()
+			if _, err := all(ctx, b.model, x, h, report.Widths[at], 1, b.pieces.End(), false, func(int) {}); err != nil {
+				return err
+			}
+			times[i] = append(times[i], time.Since(start).Seconds())
+		}
+		b.progress.Set(round + 1)
+	}
+	for i := range heads {
+		rows[i].Words[at] = float64(x.words()) / measure.Quantile(times[i], .5)
+	}
+	return nil
 }

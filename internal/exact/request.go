@@ -57,6 +57,9 @@ type Request struct {
 	Budget float64
 	// Exact asks a screen or a preview for the best of all labels, as the exact search finds them.
 	Exact bool
+	// Also are labels that a screen and a preview look at besides those that they find. An exact search
+	// does not look at it.
+	Also []uint32
 	// Among are the labels to choose among. The zero value is all of them.
 	Among Labels
 	// Allowed, unless nil, has the labels that may be answered, and Banned, unless nil, the labels
@@ -183,6 +186,11 @@ func (r *Request) check(labels, k int) error {
 	}
 	if !(r.Budget >= 0) {
 		return Invalid(ErrRequest, "l2s: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget)
+	}
+	for i, id := range r.Also {
+		if uint64(id) >= uint64(labels) {
+			return Invalid(ErrRequest, "l2s: also[%d]: found label %d, expected one below the %d labels", i, id, labels)
+		}
 	}
 	for i, b := range r.Biases {
 		switch {

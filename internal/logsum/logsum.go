@@ -226,7 +226,7 @@ func overTail(v *screening.View) (float64, error) {
 		return ofLayer(v, &ask)
 	case !exact.Edits(req):
 		candidates, known := v.Answer.LogSum, len(head(v))
-		if v.N != known { // the candidates within the budget of the tail count with their logits
+		if v.N != known || len(req.Also) > 0 { // the candidates within the budget of the tail, and no others, count with their logits
 			m.Top = grow.Slice(m.Top, min(v.K, known))
 			ask := exact.Request{LogSum: true, Temperature: temperature, Among: v.First(known)}
 			a, err := v.Find(m.Top, &ask)

@@ -24,6 +24,7 @@ type Searcher struct {
 	query  [1]*exact.Query
 	one    [1]exact.Answer
 	summed [16]exact.Prediction // the best of a log-sum, whose logits are exact in it
+	also   exact.Also           // the labels of a request that were not found
 }
 
 const (
@@ -100,11 +101,27 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	if s.Exactly(req, len(dst)) || !look.Find(s.query[0].Vector(), len(dst), req, rung) {
 		return s.byLayer(dst, req)
 	}
+	alone := len(look.IDs)
+	if len(req.Also) > 0 {
+		for _, id := range s.also.Beside(look.IDs, req.Also, p.Labels) {
+			if exact.Permits(req, id) { // labels with a bias are there already
+				look.IDs = append(look.IDs, id)
+			}
+		}
+	}
 	look.Stats.Kept += uint64(len(look.IDs))
 	ask := exact.Request{Within: req.Within, LogSum: req.LogSum, Temperature: req.Temperature, Among: exact.Only(look.IDs), Biases: req.Biases}
 	found := dst
 	if req.LogSum && len(dst) < len(s.summed) {
 		found = s.summed[:min(len(s.summed), len(look.IDs))]
+	}
+	sum := math.Inf(-1)
+	if req.LogSum && alone < len(look.IDs) { // the estimate of the rest has the others
+		ask.LogSum, ask.Among, ask.Within = true, exact.Only(look.IDs[:alone]), 0
+		if err = s.exact.Find(s.summed[:min(len(s.summed), alone)], s.one[:], s.query[:], &ask); err != nil {
+			return a, err
+		}
+		sum, ask.LogSum, ask.Among, ask.Within = s.one[0].LogSum, false, exact.Only(look.IDs), req.Within
 	}
 	if err = s.exact.Find(found, s.one[:], s.query[:], &ask); err != nil {
 		return a, err
@@ -117,6 +134,9 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		best := a.LogSum // at least
 		if a.Count > 0 {
 			best = dst[0].Logit / cmp.Or(req.Temperature, 1)
+		}
+		if alone < len(look.IDs) {
+			a.LogSum = max(sum, best)
 		}
 		if a.LogSum = kernels.LogAddExp(a.LogSum, look.Rest); !(a.LogSum <= best+math.Log(float64(p.Labels))) {
 			return s.byLayer(dst, req)

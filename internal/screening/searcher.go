@@ -43,7 +43,9 @@ type Searcher struct {
 
 	marked []bool             // the biases of a request whose labels are candidates
 	edited []uint32           // candidates with the edits of a request
+	joined []uint32           // candidates with its other labels
 	near   []exact.Prediction // the best of the candidates without them
+	also   exact.Also         // the labels of a request that are no candidates
 	view   View               // of the last query that was seen
 }
 
@@ -186,14 +188,21 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 	if err != nil {
 		return exact.Answer{}, err
 	}
-	byLayer := x.Exact || x.N < len(dst) && req.Within == 0
+	var more []uint32
+	if len(req.Also) > 0 && !x.Exact {
+		more = s.also.Beside(s.model.first(x.Cell, x.N), req.Also, s.model.c.Labels)
+	}
+	n := x.N + len(more)
+	byLayer := x.Exact || n < len(dst) && req.Within == 0
 	switch {
 	case byLayer:
 	case req.Within != 0 || exact.Edits(&req):
-		a, byLayer, err = s.among(dst, &x, req)
+		a, byLayer, err = s.among(dst, &x, req, more)
 	default:
 		req.Among = s.labels(x.Cell, x.N)
-		a, err = s.find(dst, &req)
+		if a, err = s.find(dst[:min(len(dst), x.N)], &req); err == nil && len(more) > 0 {
+			err = s.also.Join(dst, &a, s.layer, s.query[:], &req, more)
+		}
 		a.Source, req.Among = exact.FromSet, exact.Labels{} // as the caller asked
 	}
 	if err == nil && byLayer {
@@ -203,7 +212,7 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 		return exact.Answer{}, err
 	}
 	s.stats.Queries++
-	s.stats.Candidates += uint64(x.N)
+	s.stats.Candidates += uint64(n)
 	s.stats.Routing += uint64(s.router.Clusters())
 	if byLayer {
 		if s.stats.Exact++; x.Wish&Refuses == 0 {
@@ -213,14 +222,20 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 	return s.show(&x, len(dst), &req, a)
 }
 
-// among answers a request with edits or a distance from the candidates of a location. It reports true
-// if the exact layer must answer it, because the answer may be wrong where a plain one is right.
-func (s *Searcher) among(dst []exact.Prediction, x *Location, req exact.Request) (a exact.Answer, doubtful bool, err error) {
-	plain := s.labels(x.Cell, x.N)
+// among answers a request with edits or a distance from the candidates of a location, and more labels.
+// It reports true if the exact layer must answer it, because the answer may be wrong where a plain one
+// is right.
+func (s *Searcher) among(dst []exact.Prediction, x *Location, req exact.Request, more []uint32) (a exact.Answer, doubtful bool, err error) {
+	plain, set := s.labels(x.Cell, x.N), s.model.first(x.Cell, x.N)
+	if len(more) > 0 {
+		s.joined = append(append(s.joined[:0], set...), more...)
+		plain, set = exact.Only(s.joined), s.joined
+	}
+	n := len(set)
 	edits, within := exact.Edits(&req), req.Within
 	req.Among = plain
 	if edits {
-		if s.edit(s.model.first(x.Cell, x.N), &req); len(s.edited) == 0 {
+		if s.edit(set, &req); len(s.edited) == 0 {
 			return a, true, nil
 		}
 		req.Allowed, req.Banned, req.Among = nil, nil, exact.Only(s.edited)
@@ -241,8 +256,8 @@ func (s *Searcher) among(dst []exact.Prediction, x *Location, req exact.Request)
 			return a, true, nil
 		}
 	}
-	if k > x.N || !edits {
-		return a, k > x.N, nil
+	if k > n || !edits {
+		return a, k > n, nil
 	}
 	s.near = grow.Slice(s.near, k)
 	if _, err = s.find(s.near, &exact.Request{Among: plain}); err != nil {

@@ -385,9 +385,14 @@ func (in *Instance) Answer(h []float32, k int, req *exact.Request, s Settings) (
 	all := func() ([]exact.Prediction, exact.Source) {
 		return in.Edited(h, AllIDs(in.Config.Labels), req), exact.FromLayer
 	}
-	set := in.Candidates(in.Find(h).Cell, s, req.Budget)
+	set := slices.Clone(in.Candidates(in.Find(h).Cell, s, req.Budget))
 	if len(set) == 0 || req.Exact {
 		return all()
+	}
+	for _, id := range req.Also {
+		if !slices.Contains(set, id) {
+			set = append(set, id)
+		}
 	}
 	with := slices.Clone(set)
 	for _, b := range req.Biases {
@@ -509,6 +514,11 @@ func DrawRequest(draw Draw, in *Instance) (k int, req exact.Request) {
 		scale := oneOf(draw, "scale of the biases", 1e-3, 1, 100, 1e30)
 		for id := range set("biased").All() {
 			req.Biases = append(req.Biases, exact.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
+		}
+	}
+	if draw.bool("with other labels") {
+		for range r.IntN(2 * n) {
+			req.Also = append(req.Also, uint32(r.IntN(n)))
 		}
 	}
 	req.Budget, req.Exact = DrawBudget(draw, in), r.IntN(8) == 0

@@ -1,18 +1,21 @@
 package marian
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // Shortlist is a dictionary: for each piece of the source, pieces that translations have. Its list for
 // a sentence is the most frequent pieces, those of the sentence, and theirs in the dictionary.
 type Shortlist struct {
-	frequent uint32   // the first of all pieces
-	starts   []uint64 // of the list of each piece
-	lists    []uint32
+	always []uint32
+	starts []uint64 // of the list of each piece
+	lists  []uint32
 }
 
 const shortlistMagic = 0xf11a48d5013417f5
@@ -49,7 +52,10 @@ func ParseShortlist(data []byte, labels int) (*Shortlist, error) {
 	case rest < 8*n || all > (rest-8*n)/4 || rest != 8*n+4*all:
 		return nil, fmt.Errorf("marian: shortlist: found %d bytes behind the header, expected %d starts and %d pieces", rest, n, all)
 	}
-	s := &Shortlist{frequent: uint32(frequent), starts: make([]uint64, n), lists: make([]uint32, all)}
+	s := &Shortlist{starts: make([]uint64, n), lists: make([]uint32, all)}
+	for piece := range uint32(frequent) { // pieces are in order of their frequency
+		s.always = append(s.always, piece)
+	}
 	for i := range s.starts {
 		s.starts[i] = word(6 + i)
 		if i == 0 && s.starts[0] != 0 || i > 0 && s.starts[i] < s.starts[i-1] || s.starts[i] > all {
@@ -69,12 +75,67 @@ func ParseShortlist(data []byte, labels int) (*Shortlist, error) {
 // sentence are of the dictionary.
 func (s *Shortlist) Of(dst []uint32, sentence []uint32) []uint32 {
 	at := len(dst)
-	for piece := range s.frequent {
-		dst = append(dst, piece)
-	}
+	dst = append(dst, s.always...)
 	for _, piece := range sentence {
 		dst = append(append(dst, piece), s.lists[s.starts[piece]:s.starts[piece+1]]...)
 	}
 	slices.Sort(dst[at:])
 	return dst[:at+len(slices.Compact(dst[at:]))]
+}
+
+// Learn returns a dictionary of translations: for each piece that is in least of the sentences, the most
+// pieces of their translations that are with it more often than by chance, instead of those that it
+// had. The frequent pieces are the ones that are best most often.
+func (s *Shortlist) Learn(sentences, translations [][]uint32, frequent, most, least int) *Shortlist {
+	labels := len(s.starts) - 1
+	in, out := make([]int, labels), make([]int, labels)
+	with := make([]map[uint32]int, labels)
+	for i, sentence := range sentences {
+		target := distinct(translations[i])
+		for _, y := range target {
+			out[y]++
+		}
+		for _, x := range distinct(sentence) {
+			if in[x]++; with[x] == nil {
+				with[x] = map[uint32]int{}
+			}
+			for _, y := range target {
+				with[x][y]++
+			}
+		}
+	}
+	l := &Shortlist{starts: []uint64{0}}
+	order := make([]uint32, labels)
+	for y := range order {
+		order[y] = uint32(y)
+	}
+	slices.SortStableFunc(order, func(a, b uint32) int { return out[b] - out[a] })
+	l.always = order[:frequent]
+	for x := range labels {
+		if in[x] < least {
+			l.lists = append(l.lists, s.lists[s.starts[x]:s.starts[x+1]]...)
+		} else {
+			// The likelihood ratio of a pair against chance.
+			score := func(y uint32) float64 {
+				both := float64(with[x][y])
+				return both * kernels.Log(both*float64(len(sentences))/float64(in[x])/float64(out[y]))
+			}
+			var list []uint32
+			for y := range with[x] {
+				if score(y) > 0 {
+					list = append(list, y)
+				}
+			}
+			slices.SortFunc(list, func(a, b uint32) int { return cmp.Or(cmp.Compare(score(b), score(a)), cmp.Compare(a, b)) })
+			l.lists = append(l.lists, list[:min(most, len(list))]...)
+		}
+		l.starts = append(l.starts, uint64(len(l.lists)))
+	}
+	return l
+}
+
+func distinct(ids []uint32) []uint32 {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }

@@ -4,7 +4,9 @@ package points
 
 import (
 	"encoding/json"
+	"runtime"
 
+	"github.com/klauspost/cpuid/v2"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 )
 
@@ -176,10 +178,13 @@ func (f *File) Methods(table string) []string {
 	return names
 }
 
-// Save writes the file to path, where it appears when it is complete.
-func (f *File) Save(path string) error { return save(path, f) }
+// Here returns the machine that the program runs on.
+func Here() Machine {
+	return Machine{CPU: cpuid.CPU.BrandName, OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
+}
 
-func save(path string, file any) error {
+// Save writes the file to path, where it appears when it is complete.
+func (f *File) Save(path string) error {
 	out, err := atomicfile.Create(path)
 	if err != nil {
 		return err
@@ -187,7 +192,7 @@ func save(path string, file any) error {
 	defer out.Abort()
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(file); err != nil {
+	if err := enc.Encode(f); err != nil {
 		return err
 	}
 	return out.Commit()
