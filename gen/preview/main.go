@@ -1,4 +1,4 @@
-// Command preview generates the scores of panels of codes of 7 bits, and of 4 and 2 bits.
+// Command preview generates the scores of panels of codes of 7 bits, and of 2 bits, and of rows of these.
 package main
 
 import (
@@ -9,23 +9,24 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// A panel has 16 rows. A step of a panel is a cache line: four neighbouring codes of each row, eight
-// of 4 bits, with the first four in the low halves of the bytes, or sixteen of 2 bits, with the
-// first four in the lowest quarters.
+// A panel has 16 rows. A step of a panel is a cache line: four neighbouring codes of 7 bits of each
+// row, or sixteen of 2 bits, with the first four in the lowest quarters. A row of a table of lines is
+// a line: 256 codes of 2 bits, with the first 64 in the lowest quarters.
 const (
 	line      = 64
 	turn      = 2 // steps whose sums do not wait for each other (AVX-512)
 	four      = 4 // bytes of a vector that a lane multiplies at once
-	eight     = 8
-	sixteen   = 16
+	quarters  = 4 // of a byte
 	lookAhead = 4 // panels of a list
+	rowsAhead = 12
 )
 
 func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
 		scores7(l)
-		scores42(l)
+		scores2(l)
+		lines2(l)
 	}
 	Generate()
 }
@@ -142,32 +143,26 @@ func scores7(l emit.Level) {
 	emit.End()
 }
 
-// scores42 adds the products of codes of 4 and of 2 bits with a vector to scores, for listed panels.
-func scores42(l emit.Level) {
-	l.Function("Scores42", "func(dst, top *float32, table *byte, list *uint32, panels, size, fine, coarse int, vector *int8, excess int32, set int)",
-		"adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes with the codes of the vector: eight times fine of 4 bits, then sixteen times coarse of 2 bits. panels is positive, and a panel has size bytes.")
+// scores2 adds the products of codes of 2 bits with a vector to scores, for listed panels.
+func scores2(l emit.Level) {
+	l.Function("Scores2", "func(dst, top *float32, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, set int)",
+		"adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, and a panel has size bytes.")
 	dst, top := Load(Param("dst"), GP64()), Load(Param("top"), GP64())
 	table, list := Load(Param("table"), GP64()), Load(Param("list"), GP64())
 	panels, size := Load(Param("panels"), GP64()), Load(Param("size"), GP64())
 	p, next, at := GP64(), GP64(), GP64()
-	half, masks := bytes(l, 0x0f0f0f0f), []reg.VecVirtual{bytes(l, 0x03030303)}
 	parts := line / l.Bytes
-	sum := l.Vecs(parts * turn)
+	sum, masks := l.Vecs(parts), []reg.VecVirtual{bytes(l, 0x03030303)}
 	// AVX-512 adds codes where they are in a byte, times 4, 16 and 64, to sums of their own.
-	var times [4]reg.VecVirtual
+	times := []reg.VecVirtual{sum[0]}
 	var one reg.VecVirtual
 	if l.Bytes == 32 {
 		one = bytes(l, 0x00010001)
 	} else {
-		for i := 1; i < len(times); i++ {
-			times[i] = l.Vec()
+		for i := 1; i < quarters; i++ {
+			times = append(times, l.Vec())
 			masks = append(masks, bytes(l, 0x03030303<<(2*i)))
 		}
-	}
-	w, t := l.Vec(), l.Vec()
-	var q, high reg.VecVirtual
-	if l.Bytes == 32 {
-		q, high = l.Vec(), l.Vec()
 	}
 	// find writes the memory of the panel at a place of the list to to.
 	find := func(to reg.GPVirtual, place Mem) {
@@ -191,110 +186,40 @@ func scores42(l emit.Level) {
 	find(p, Mem{Base: list})
 	SHLQ(U8(6), at)
 	emit.Zero(sum...)
-	if l.Bytes == 64 {
-		emit.Zero(times[1:]...)
-	}
-	steps := Load(Param("fine"), GP64())
-	h := Load(Param("vector"), GP64())
-	// advance moves on by a number of bytes, and of codes.
-	advance := func(n, codes int) {
-		ADDQ(I32(n), p)
-		ADDQ(I32(n), next)
-		ADDQ(I32(codes), h)
-	}
-	add := func(i int) {
-		at, v := line*i, eight*i
-		PREFETCHT0(Mem{Base: next, Disp: at})
-		if l.Bytes == 64 {
-			VMOVDQU64(Mem{Base: p, Disp: at}, w)
-			VPANDD(half, w, t)
-			VPDPBUSD_BCST(Mem{Base: h, Disp: v}, t, sum[i%turn])
-			Comment("The high halves, 16 times.")
-			VPANDND(w, half, w)
-			VPDPBUSD_BCST(Mem{Base: h, Disp: v + four}, w, times[2])
-			return
-		}
-		VPBROADCASTD(Mem{Base: h, Disp: v}, q)
-		VPBROADCASTD(Mem{Base: h, Disp: v + four}, high)
-		for part := range parts {
-			VMOVDQU(Mem{Base: p, Disp: at + l.Bytes*part}, w)
-			VPAND(half, w, t)
-			VPSRLW(U8(4), w, w)
-			VPAND(half, w, w)
-			Comment("Sums of four products are at most 4*15*128 in magnitude.")
-			VPMADDUBSW(q, t, t)
-			VPMADDUBSW(high, w, w)
-			VPADDW(w, t, t)
-			VPMADDWD(one, t, t)
-			a := sum[parts*(i%turn)+part]
-			VPADDD(t, a, a)
-		}
-	}
-	SUBQ(I32(turn), steps)
-	JLT(LabelRef("rest"))
+	emit.Zero(times[1:]...)
+	h, steps := Load(Param("vector"), GP64()), Load(Param("steps"), GP64())
 	Label("steps")
-	for i := range turn {
-		add(i)
-	}
-	advance(line*turn, eight*turn)
-	SUBQ(I32(turn), steps)
-	JGE(LabelRef("steps"))
-	Label("rest")
-	ADDQ(I32(turn), steps)
-	JZ(LabelRef("coarse"))
-	add(0)
-	advance(line, eight)
-	Label("coarse")
-	steps = Load(Param("coarse"), GP64())
-	TESTQ(steps, steps)
-	JZ(LabelRef("sums"))
-	Label("quarters")
 	PREFETCHT0(Mem{Base: next})
 	if l.Bytes == 64 {
+		w, t := l.Vec(), l.Vec()
 		VMOVDQU64(Mem{Base: p}, w)
 		for i, mask := range masks {
-			to := times[i]
-			if i == 0 {
-				to = sum[0]
-			}
 			VPANDD(mask, w, t)
-			VPDPBUSD_BCST(Mem{Base: h, Disp: four * i}, t, to)
+			VPDPBUSD_BCST(Mem{Base: h, Disp: four * i}, t, times[i])
 		}
 	} else {
+		v, w, t, x := l.Vecs(quarters), l.Vec(), l.Vec(), l.Vec()
+		for i := range v {
+			VPBROADCASTD(Mem{Base: h, Disp: four * i}, v[i])
+		}
 		for part := range parts {
 			VMOVDQU(Mem{Base: p, Disp: l.Bytes * part}, w)
-			for i := range times {
-				VPBROADCASTD(Mem{Base: h, Disp: four * i}, q)
-				x := t // the sum of the quarters
-				if i > 0 {
-					VPSRLW(U8(2), w, w)
-					x = high
-				}
-				VPAND(masks[0], w, x)
-				Comment("Sums of eight products are at most 8*3*128 in magnitude.")
-				VPMADDUBSW(q, x, x)
-				if i > 0 {
-					VPADDW(x, t, t)
-				}
-			}
+			quarterSums(v, w, t, x, masks[0])
 			VPMADDWD(one, t, t)
 			VPADDD(t, sum[part], sum[part])
 		}
 	}
-	advance(line, sixteen)
+	ADDQ(I32(line), p)
+	ADDQ(I32(line), next)
+	ADDQ(I32(quarters*four), h)
 	DECQ(steps)
-	JNZ(LabelRef("quarters"))
-	Label("sums")
+	JNZ(LabelRef("steps"))
 	excess := broadcastInt(l, "excess")
 	set := Load(Param("set"), GP64())
-	for part := range parts {
-		x := sum[part]
-		VPADDD(sum[parts+part], x, x)
-		if l.Bytes == 64 {
-			for i, a := range times[1:] {
-				VPSRAD(U8(2*(i+1)), a, a)
-				VPADDD(a, x, x)
-			}
+	for _, x := range sum {
+		for i, a := range times[1:] {
+			VPSRAD(U8(2*(i+1)), a, a)
+			VPADDD(a, x, x)
 		}
 		VPSUBD(excess, x, x)
 		VCVTDQ2PS(x, x)
@@ -309,11 +234,107 @@ func scores42(l emit.Level) {
 	for part := range parts {
 		VMOVUPS(sum[part], scores.Offset(l.Bytes*part))
 	}
-	most := l.FoldFloats(sum[:parts], func(x ...Op) { VMAXPS(x[0], x[1], x[2]) }, func(x ...Op) { VMAXSS(x[0], x[1], x[2]) })
+	most := l.FoldFloats(sum, func(x ...Op) { VMAXPS(x[0], x[1], x[2]) }, func(x ...Op) { VMAXSS(x[0], x[1], x[2]) })
 	VMOVSS(most, Mem{Base: top})
 	ADDQ(I32(four), top)
 	ADDQ(I32(four), list)
 	DECQ(panels)
 	JNZ(LabelRef("panel"))
+	emit.End()
+}
+
+// quarterSums leaves the products of the quarters of the bytes of w with the vectors v, summed over
+// the quarters and pairs of bytes, in t. It uses x.
+func quarterSums(v []reg.VecVirtual, w, t, x, mask reg.VecVirtual) {
+	for i := range v {
+		to := t
+		if i > 0 {
+			VPSRLW(U8(2), w, w)
+			to = x
+		}
+		VPAND(mask, w, to)
+		Comment("Sums of eight products are at most 8*3*128 in magnitude.")
+		VPMADDUBSW(v[i], to, to)
+		if i > 0 {
+			VPADDW(x, t, t)
+		}
+	}
+}
+
+// lines2 adds the products of 256 codes of 2 bits with a vector to scores, for listed rows of a line
+// each.
+func lines2(l emit.Level) {
+	l.Function("Lines2", "func(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)",
+		"adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.")
+	dst, table := Load(Param("dst"), GP64()), Load(Param("table"), GP64())
+	list, rows := Load(Param("list"), GP64()), Load(Param("rows"), GP64())
+	h, parts := Load(Param("vector"), GP64()), line/l.Bytes
+	v := make([][]reg.VecVirtual, parts) // of each part, of its quarters
+	for part := range v {
+		v[part] = l.Vecs(quarters)
+		for i, x := range v[part] {
+			from := Mem{Base: h, Disp: line*i + l.Bytes*part}
+			if l.Bytes == 64 {
+				VMOVDQU64(from, x)
+			} else {
+				VMOVDQU(from, x)
+			}
+		}
+	}
+	mask, excess := bytes(l, 0x03030303), GP32()
+	Load(Param("excess"), excess)
+	var one reg.VecVirtual
+	if l.Bytes == 32 {
+		one = bytes(l, 0x00010001)
+	}
+	row, ahead := GP64(), GP64()
+	Label("row")
+	Comment("The row some places ahead, or the last one, is prefetched.")
+	MOVQ(I32(rowsAhead), ahead)
+	CMPQ(rows, ahead)
+	JGT(LabelRef("ahead"))
+	MOVQ(rows, ahead)
+	DECQ(ahead)
+	Label("ahead")
+	MOVL(Mem{Base: list, Index: ahead, Scale: 4}, row.As32())
+	SHLQ(U8(6), row)
+	PREFETCHT0(Mem{Base: table, Index: row, Scale: 1})
+	MOVL(Mem{Base: list}, row.As32())
+	SHLQ(U8(6), row)
+	w, t, x := l.Vec(), l.Vec(), l.Vec()
+	sum := []reg.VecVirtual{l.Vec()}
+	if l.Bytes == 64 {
+		emit.Zero(sum...)
+		VMOVDQU64(Mem{Base: table, Index: row, Scale: 1}, w)
+		for i := range quarters {
+			if i > 0 {
+				VPSRLW(U8(2), w, w)
+			}
+			VPANDD(mask, w, t)
+			VPDPBUSD(v[0][i], t, sum[0])
+		}
+	} else {
+		for part := range parts {
+			VMOVDQU(Mem{Base: table, Index: row, Scale: 1, Disp: l.Bytes * part}, w)
+			to := sum[0]
+			if part > 0 {
+				to = t
+			}
+			quarterSums(v[part], w, to, x, mask)
+		}
+		VPADDW(t, sum[0], sum[0])
+		VPMADDWD(one, sum[0], sum[0])
+	}
+	total := l.SumInts(sum[0])
+	SUBL(excess, total)
+	score := XMM()
+	VXORPS(score, score, score)
+	VCVTSI2SSL(total, score, score)
+	VADDSS(Mem{Base: dst}, score, score)
+	VMOVSS(score, Mem{Base: dst})
+	ADDQ(I32(four), dst)
+	ADDQ(I32(four), list)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
 	emit.End()
 }

@@ -1,16 +1,14 @@
 package encode
 
 import (
-	"encoding/binary"
 	"math"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// The codes of a step of a panel that belong to one row, of 7, 4 and 2 bits.
+// The codes of a step of a panel that belong to one row, of 7 and 2 bits.
 const (
 	stepCodes = kernels.StepBytes / kernels.PanelRows
-	step4     = 2 * stepCodes
 	step2     = 4 * stepCodes
 )
 
@@ -19,21 +17,20 @@ func PutCode7(panels []byte, dim, r, j int, number int8) {
 	panels[r/kernels.PanelRows*kernels.PanelRows*dim+j/stepCodes*kernels.StepBytes+r%kernels.PanelRows*stepCodes+j%stepCodes] = byte(int(number) + kernels.Bias7)
 }
 
-// PackCodes42 packs the codes of a row, of which the first fine are below 16 and the others below 4,
-// to kernels.RowBytes42 bytes, in the order of the steps of a panel.
-func PackCodes42(row, codes []byte, fine int) {
-	for ; fine > 0; fine -= step4 {
-		eight := binary.LittleEndian.Uint64(codes)
-		binary.LittleEndian.PutUint32(row, uint32(eight)|uint32(eight>>32)<<4)
-		row, codes = row[stepCodes:], codes[step4:]
-	}
-	for len(codes) > 0 {
-		four := uint32(0)
+// PackCodes2 packs the codes of a row, which are below 4, a multiple of 16, to bytes in the order of
+// the steps of a panel.
+func PackCodes2(row, codes []byte) {
+	for ; len(codes) > 0; row, codes = row[stepCodes:], codes[step2:] {
 		for i := range stepCodes {
-			four |= binary.LittleEndian.Uint32(codes[i*stepCodes:]) << (2 * i)
+			row[i] = codes[i] | codes[stepCodes+i]<<2 | codes[2*stepCodes+i]<<4 | codes[3*stepCodes+i]<<6
 		}
-		binary.LittleEndian.PutUint32(row, four)
-		row, codes = row[stepCodes:], codes[step2:]
+	}
+}
+
+// PackLine2 packs the 256 codes of a line.
+func PackLine2(row, codes []byte) {
+	for i := range kernels.StepBytes {
+		row[i] = codes[i] | codes[kernels.StepBytes+i]<<2 | codes[2*kernels.StepBytes+i]<<4 | codes[3*kernels.StepBytes+i]<<6
 	}
 }
 

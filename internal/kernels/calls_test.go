@@ -142,7 +142,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	var one, all BlockContexts
 	one.Set(blockRows, v)
 	all.Set(blockRows, four...)
-	coded := newCodedPanels(r, n/PanelRows/2, d, makeBytes, makeInts)
+	coded, lines := newCodedPanels(r, n/PanelRows/2, d, makeBytes, makeInts), make([]byte, n*StepBytes)
 	for _, c := range []struct {
 		name  string
 		bytes int // that it reads
@@ -181,7 +181,8 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Panels.Bounds, four contexts", packed.Len() * PanelBytes(d, false), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
 		{"Int8Panels.Bounds, narrow", len(narrowPanels.data), func() { narrowPanels.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Scores7", len(coded.wide), func() { coded.scores7(dst[:coded.rows]) }},
-		{"Scores42", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.scores42(dst[:coded.rows], upper) }},
+		{"Scores2", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.scores2(dst[:coded.rows], upper) }},
+		{"Lines2", n * StepBytes, func() { Lines2(dst[:n], lines, ids[:n], make([]int8, LineCodes), 0) }},
 		{"Int8Panels.Survivors", packed.Len() * PanelBytes(d, false), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
 		{"BlockRows.Bounds", len(blocks), func() { blockRows.Bounds(dst[:n], upper[:n], &one) }},

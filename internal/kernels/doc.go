@@ -13,7 +13,7 @@
 // interval that provably contains the reference logit, from a quarter of the bytes, and the 4-bit
 // kernels (Int4Rows) a wider one from an eighth. Their integers are exact and their few float32
 // operations are ordered, so they too give the same bits everywhere. So do previews (Scores7,
-// Scores42), which bound nothing.
+// Scores2, Lines2), which bound nothing.
 //
 // Nothing is allocated, except the memory that an [Int8Vector] lacks when it is first used with
 // rows of a kind; calls that read it write to that memory.

@@ -11,7 +11,8 @@ var (
 	BlockBytes      func(dim int) int
 	Round4          func(rows []float32, dim int)
 	PutCode7        func(panels []byte, dim, r, j int, number int8)
-	PackCodes42     func(row, codes []byte, fine int)
+	PackCodes2      func(row, codes []byte)
+	PackLine2       func(row, codes []byte)
 	PutPacked       func(panels []byte, r int, row []byte)
 
 	Dot       func(x, y []float32) float32

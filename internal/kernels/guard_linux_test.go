@@ -250,10 +250,12 @@ var kernelsAtEdges = []struct {
 			m.GatherBounds(lower, upper, a.ids(), c)
 		}
 	}},
-	{"Scores7 and Scores42", func(a *atEdges) {
-		p := newCodedPanels(a.r, PanelsOf(a.n), (a.d+7)&^7, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
+	{"Scores7, Scores2 and Lines2", func(a *atEdges) {
+		p := newCodedPanels(a.r, PanelsOf(a.n), (a.d+15)&^15, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
 		p.scores7(take[float32](a.edges, p.rows))
-		p.scores42(take[float32](a.edges, p.rows), take[float32](a.edges, len(p.list)))
+		p.scores2(take[float32](a.edges, p.rows), take[float32](a.edges, len(p.list)))
+		list := randomIDs(a.r, a.m, a.n)
+		Lines2(take[float32](a.edges, len(list)), take[byte](a.edges, a.n*StepBytes), list, take[int8](a.edges, LineCodes), 0)
 	}},
 	{"TopK", func(a *atEdges) {
 		k := 1 + a.r.IntN(a.d)

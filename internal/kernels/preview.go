@@ -8,20 +8,18 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// Panels of 16 rows hold codes of 7 bits, 0 to 127 for the numbers -64 to 63, or codes of 4 bits, 0
-// to 15 for the odd numbers -15 to 15, and codes of 2 bits after them, 0 to 3 for the odd numbers -3
-// to 3. A step of a panel has 64 bytes, four adjacent ones for each row: four codes of 7 bits; eight
-// of 4 bits, the first four in the low halves of the bytes; or sixteen of 2 bits, the first four in
-// the lowest quarters of the bytes. So no sum is taken across the lanes of a register, and no sum of
-// two products overflows 16 bits.
+// Panels of 16 rows hold codes of 7 bits, 0 to 127 for the numbers -64 to 63, or codes of 2 bits, 0
+// to 3 for the odd numbers -3 to 3. A step of a panel has 64 bytes, four adjacent ones for each row:
+// four codes of 7 bits, or sixteen of 2 bits, the first four in the lowest quarters of the bytes. So
+// no sum is taken across the lanes of a register, and no sum of two products overflows 16 bits. Lines
+// of 64 bytes hold 256 codes of 2 bits of one row, the first 64 in the lowest quarters.
 
 const (
 	Bias7 = 64
-	bias4 = 15 // of twice a code
-	bias2 = 3
+	bias2 = 3 // of twice a code
 
-	step4 = 2 * stepCodes // codes of a step
-	step2 = 4 * stepCodes
+	step2     = 4 * stepCodes // codes of a step
+	LineCodes = 4 * StepBytes // of a line
 )
 
 // Scores7 computes, for each row of panels of 7 bits, scale*(128*H + L): H and L are the sums of
@@ -83,31 +81,21 @@ func Halves7(q int) (high, low int8) {
 	return int8(h), int8(q - h<<7)
 }
 
-// Scores42 scores the rows of the listed panels of a table of codes of 4 and of 2 bits. The score S of
-// a row is the sum of the products of its codes with the numbers of the vector, the first fine of
-// which are for the codes of 4 bits, less an excess, of Excess42. Scores42 adds S to the row's
-// element of dst, in float32, or writes it there if set is true, and writes the largest element of
-// the i-th listed panel to top[i]. As long as scores are below 2^24 in magnitude the sums are exact.
+// Scores2 scores the rows of the listed panels of a table of codes of 2 bits. The score S of a row is
+// the sum of the products of its codes with the numbers of the vector, less an excess, of Excess2.
+// Scores2 adds S to the row's element of dst, in float32, or writes it there if set is true, and
+// writes the largest element of the i-th listed panel to top[i]. As long as scores are below 2^24 in
+// magnitude the sums are exact.
 //
-// A panel has 16*RowBytes42(len(vector), fine) bytes, and dst 16 elements for each panel of the
-// table. fine is a multiple of 8, and the vector has a multiple of 16 numbers after them, at least
-// one number and at most 2^16 in all. No number of it is -128. top has room for the list.
-func Scores42(dst, top []float32, table []byte, panels []uint32, vector []int8, fine int, excess int32, set bool) {
-	if fine < 0 || fine > len(vector) || fine%step4 != 0 || (len(vector)-fine)%step2 != 0 {
-		panic("kernels: codes are not multiples of the codes of a step")
-	}
-	size := PanelRows * RowBytes42(len(vector), fine)
-	n := checkPanels(len(dst), len(table), len(vector), size, step4)
+// A panel has 16*len(vector)/4 bytes, and dst 16 elements for each panel of the table. The vector has
+// a positive multiple of 16 numbers, at most 2^16, none of them -128. top has room for the list.
+func Scores2(dst, top []float32, table []byte, panels []uint32, vector []int8, excess int32, set bool) {
+	size := PanelRows * len(vector) / 4
+	n := checkPanels(len(dst), len(table), len(vector), size, step2)
 	if len(top) < len(panels) {
 		panic("kernels: top is shorter than the list of panels")
 	}
-	last := uint32(0)
-	for _, p := range panels {
-		last = max(last, p)
-	}
-	if len(panels) > 0 && uint64(last) >= uint64(n) {
-		panic("kernels: a panel is not in the table")
-	}
+	checkList(panels, n, "kernels: a panel is not in the table")
 	how := 0
 	if set {
 		how = 1
@@ -118,22 +106,48 @@ func Scores42(dst, top []float32, table []byte, panels []uint32, vector []int8, 
 		RaceWritesRows(dst, PanelRows, list)
 		RaceReads(vector)
 		RaceWrites(most)
-		if !asm.Scores42(&dst[0], &most[0], &table[0], &list[0], len(list), size, fine/step4, (len(vector)-fine)/step2, &vector[0], excess, how) {
-			scores42Generic(dst, most, table, list, vector, fine, excess, set)
+		if !asm.Scores2(&dst[0], &most[0], &table[0], &list[0], len(list), size, len(vector)/step2, &vector[0], excess, how) {
+			scores2Generic(dst, most, table, list, vector, excess, set)
 		}
 	}
 }
 
-// Excess42 returns what takes codes of 4 and of 2 bits to their numbers, in sums of their products
-// with a vector: 7.5 times the sum of its first fine numbers and 1.5 times the sum of the others,
-// rounded down.
-func Excess42(vector []int8, fine int) int32 {
-	return (bias4*sumOf(vector[:fine]) + bias2*sumOf(vector[fine:])) >> 1
+// Lines2 adds to dst[i], in float32, the score of the i-th listed row of a table of lines: the sum of
+// the products of its 256 codes of 2 bits with the numbers of the vector, less an excess, of Excess2.
+// dst has room for the list, and no number of the vector is -128.
+func Lines2(dst []float32, table []byte, rows []uint32, vector []int8, excess int32) {
+	if len(table)%StepBytes != 0 || len(vector) != LineCodes {
+		panic("kernels: length of the table is not a multiple of a line, or of the vector not its codes")
+	}
+	if len(dst) < len(rows) {
+		panic("kernels: dst is shorter than the list of rows")
+	}
+	checkList(rows, len(table)/StepBytes, "kernels: a row is not in the table")
+	for c := callsOf(len(rows), MaxCallBytes/StepBytes); c.at < c.n; c = c.next() {
+		list, out := rows[c.at:c.end], dst[c.at:c.end]
+		RaceReadsRows(table, StepBytes, list)
+		RaceReads(vector)
+		RaceWrites(out)
+		if !asm.Lines2(&out[0], &table[0], &list[0], len(list), &vector[0], excess) {
+			lines2Generic(out, table, list, vector, excess)
+		}
+	}
 }
 
-// RowBytes42 is the number of bytes of a row of n codes, the first fine of them of 4 bits, the
-// others of 2.
-func RowBytes42(n, fine int) int { return fine/2 + (n-fine)/4 }
+// checkList panics unless all numbers of a list are below n.
+func checkList(list []uint32, n int, message string) {
+	last := uint32(0)
+	for _, x := range list {
+		last = max(last, x)
+	}
+	if len(list) > 0 && uint64(last) >= uint64(n) {
+		panic(message)
+	}
+}
+
+// Excess2 returns what takes codes of 2 bits to their numbers, in sums of their products with a
+// vector: 1.5 times the sum of the vector, rounded down.
+func Excess2(vector []int8) int32 { return bias2 * sumOf(vector) >> 1 }
 
 // checkPanels returns the number of panels.
 func checkPanels(dst, panels, vector, size, step int) int {
@@ -169,21 +183,14 @@ func scores7Generic(dst []float32, panels []byte, high, low []int8, excessHigh, 
 	}
 }
 
-func scores42Generic(dst, top []float32, table []byte, panels []uint32, vector []int8, fine int, excess int32, set bool) {
-	size := PanelRows * RowBytes42(len(vector), fine)
+func scores2Generic(dst, top []float32, table []byte, panels []uint32, vector []int8, excess int32, set bool) {
+	size := PanelRows * len(vector) / 4
 	for i, p := range panels {
 		out := dst[int(p)*PanelRows:][:PanelRows]
 		for r := range out {
 			at := table[int(p)*size+r*stepCodes:]
-			s, v := -excess, vector
-			for ; len(v) > len(vector)-fine; v = v[step4:] {
-				codes := binary.LittleEndian.Uint32(at)
-				for j, x := range v[:step4] {
-					s += int32(codes>>(j%stepCodes*8+j/stepCodes*4)&15) * int32(x)
-				}
-				at = at[min(StepBytes, len(at)):]
-			}
-			for ; len(v) > 0; v = v[step2:] {
+			s := -excess
+			for v := vector; len(v) > 0; v = v[step2:] {
 				codes := binary.LittleEndian.Uint32(at)
 				for j, x := range v[:step2] {
 					s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
@@ -196,5 +203,17 @@ func scores42Generic(dst, top []float32, table []byte, panels []uint32, vector [
 			out[r] += float32(s)
 		}
 		top[i] = slices.Max(out)
+	}
+}
+
+func lines2Generic(dst []float32, table []byte, rows []uint32, vector []int8, excess int32) {
+	for i, row := range rows {
+		s := -excess
+		for j, codes := range table[int(row)*StepBytes:][:StepBytes] {
+			for q := range 4 {
+				s += int32(codes>>(2*q)&3) * int32(vector[q*StepBytes+j])
+			}
+		}
+		dst[i] += float32(s)
 	}
 }

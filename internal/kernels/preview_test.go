@@ -16,8 +16,7 @@ import (
 type codedPanels struct {
 	rows, dim int
 	numbers   []int8 // of 7 bits, rows x dim
-	fine      int    // the first of codes, of 4 bits: the others are of 2
-	codes     []byte // rows x dim
+	codes     []byte // of 2 bits, rows x dim
 	wide      []byte
 	narrow    []byte
 	high, low []int8
@@ -40,11 +39,7 @@ func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, take
 		}
 	}
 	p.numbers, p.codes = make([]int8, p.rows*dim), make([]byte, p.rows*dim)
-	p.fine = dim - dim%step4
-	if n := p.fine / step2; n > 0 {
-		p.fine -= step2 * r.IntN(n+1) // none at times
-	}
-	p.wide, p.narrow = take(p.rows*dim), take(p.rows*RowBytes42(p.dim, p.fine))
+	p.wide, p.narrow = take(p.rows*dim), take(p.rows*dim/4)
 	p.high, p.low = takeInts(dim), takeInts(dim)
 	extreme := r.IntN(4) == 0
 	for j := range dim {
@@ -56,18 +51,14 @@ func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, take
 	for i := range p.rows {
 		for j := range dim {
 			at := i*dim + j
-			most := 15
-			if j >= p.fine {
-				most = 3
-			}
-			p.numbers[at], p.codes[at] = int8(r.IntN(128)-64), byte(r.IntN(most+1))
+			p.numbers[at], p.codes[at] = int8(r.IntN(128)-64), byte(r.IntN(4))
 			if extreme {
-				p.numbers[at], p.codes[at] = 63, byte(most)
+				p.numbers[at], p.codes[at] = 63, 3
 			}
 			PutCode7(p.wide, dim, i, j, p.numbers[at])
 		}
-		row := make([]byte, RowBytes42(dim, p.fine))
-		PackCodes42(row, p.codes[i*dim:(i+1)*dim], p.fine)
+		row := make([]byte, dim/4)
+		PackCodes2(row, p.codes[i*dim:(i+1)*dim])
 		PutPacked(p.narrow, i, row)
 	}
 	return p
@@ -76,12 +67,8 @@ func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, take
 // want are the scores by their definition, and the largest of each listed panel.
 func (p *codedPanels) want() (wide, narrow, top []float32) {
 	excess := 0.0
-	for j, v := range p.high {
-		middle := 7.5
-		if j >= p.fine {
-			middle = 1.5
-		}
-		excess += middle * float64(v)
+	for _, v := range p.high {
+		excess += 1.5 * float64(v)
 	}
 	for i := range p.rows {
 		high, low, codes := int64(0), int64(0), int64(0)
@@ -121,13 +108,13 @@ func (p *codedPanels) scores() (wide, narrow, top []float32) {
 		}
 	}
 	p.scores7(wide[4:][:p.rows])
-	p.scores42(narrow[4:][:p.rows], top[4:][:len(p.list)])
+	p.scores2(narrow[4:][:p.rows], top[4:][:len(p.list)])
 	return wide, narrow, top
 }
 
 func (p *codedPanels) scores7(dst []float32) { Scores7(dst, p.wide, p.high, p.low, p.scale) }
-func (p *codedPanels) scores42(dst, top []float32) {
-	Scores42(dst, top, p.narrow, p.list, p.high, p.fine, Excess42(p.high, p.fine), p.before == nil)
+func (p *codedPanels) scores2(dst, top []float32) {
+	Scores2(dst, top, p.narrow, p.list, p.high, Excess2(p.high), p.before == nil)
 }
 
 const canary = 0x1p99
@@ -142,7 +129,7 @@ func (p *codedPanels) check(t fataler) {
 		for _, x := range []struct {
 			name      string
 			got, want []float32
-		}{{"Scores7", wide, wantWide}, {"Scores42", narrow, wantNarrow}, {"the largest of Scores42", top, wantTop}} {
+		}{{"Scores7", wide, wantWide}, {"Scores2", narrow, wantNarrow}, {"the largest of Scores2", top, wantTop}} {
 			for i, got := range x.got {
 				want := float32(canary)
 				if i >= 4 && i < 4+len(x.want) {
@@ -162,7 +149,7 @@ func makeInts(n int) []int8  { return make([]int8, n) }
 func TestScoresOfPanelsAreWhatTheyAreDefinedToBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		newCodedPanels(newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(0, 9).Draw(t, "panels"),
-			8*rapid.IntRange(1, 40).Draw(t, "eights"), makeBytes, makeInts).check(t)
+			16*rapid.IntRange(1, 20).Draw(t, "steps"), makeBytes, makeInts).check(t)
 	})
 }
 
@@ -171,11 +158,62 @@ func TestScoresOfManyPanels(t *testing.T) {
 	newCodedPanels(newRand(3), 300, 128, makeBytes, makeInts).check(t)
 }
 
+// Lines give the sums of the products of their codes, for rows in any order, also twice, and leave what
+// is beyond the list.
+func TestScoresOfLinesAreWhatTheyAreDefinedToBe(t *testing.T) {
+	check := func(t fataler, r *rand.Rand, n, listed int) {
+		vector, table, codes, list := make([]int8, LineCodes), make([]byte, n*StepBytes), make([]byte, n*LineCodes), make([]uint32, listed)
+		extreme := r.IntN(4) == 0
+		for j := range vector {
+			if vector[j] = int8(r.IntN(255) - 127); extreme {
+				vector[j] = 127
+			}
+		}
+		for j := range codes {
+			if codes[j] = byte(r.IntN(4)); extreme {
+				codes[j] = 3
+			}
+		}
+		for i := range n {
+			PackLine2(table[i*StepBytes:][:StepBytes], codes[i*LineCodes:][:LineCodes])
+		}
+		want := make([]float32, listed+1)
+		for i := range want {
+			if want[i] = float32(r.IntN(2000) - 1000); i == listed {
+				break
+			}
+			list[i] = uint32(r.IntN(n))
+		}
+		got := slices.Clone(want)
+		for i, row := range list {
+			twice := int64(0)
+			for j, v := range vector {
+				twice += int64(2*int(codes[int(row)*LineCodes+j])-3) * int64(v)
+			}
+			want[i] += float32((twice + 1) >> 1) // the excess is rounded down
+		}
+		before := slices.Clone(got)
+		for _, level := range simdtest.Levels() {
+			restore := simd.Set(level)
+			copy(got, before)
+			Lines2(got, table, list, vector, Excess2(vector))
+			restore()
+			if !slices.Equal(got, want) {
+				t.Fatalf("%d of %d rows, level %s: found %v, want %v", listed, n, level, got, want)
+			}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(1, 40).Draw(t, "rows"), rapid.IntRange(0, 30).Draw(t, "listed"))
+	})
+	check(t, newRand(5), 3000, 5000) // more than one call of assembly
+}
+
 // Vectors of any multiple of 4 for 7 bits.
 func TestScores7OfEveryLength(t *testing.T) {
 	r := newRand(4)
 	for dim := 4; dim <= 300; dim += 4 {
-		p := newCodedPanels(r, 2, (dim+7)&^7, makeBytes, makeInts)
+		p := newCodedPanels(r, 2, (dim+15)&^15, makeBytes, makeInts)
 		wide := make([]byte, p.rows*dim)
 		for i := range p.rows {
 			for j := range dim {

@@ -45,7 +45,8 @@ func raceCases() []raceCase {
 	one.Set(blockRows, u)
 	three.Set(blockRows, u, u, u)
 	four.Set(blockRows, u, u, u, u)
-	coded := newCodedPanels(r, n/PanelRows, d, makeBytes, makeInts)
+	coded := newCodedPanels(r, n/PanelRows, 48, makeBytes, makeInts)
+	lines, line := make([]byte, n*StepBytes), make([]int8, LineCodes)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
@@ -110,13 +111,17 @@ func raceCases() []raceCase {
 		{"GatherBounds of blocks reads ids", func() { blockRows.GatherBounds(lower[:n], upper[:n], ids, &one) }, func() { ids[3] = 3 }},
 		{"GatherBounds of blocks and a batch reads the contexts", func() { blockRows.GatherBounds(lower, upper, ids, &four) }, func() { four.memory[len(four.memory)-9] = 1 }},
 		{"Scores7 writes dst", func() { coded.scores7(dst) }, look(&dst[40])},
-		{"Scores7 reads the panels", func() { coded.scores7(dst) }, func() { coded.wide[n/2*d] = 1 }},
+		{"Scores7 reads the panels", func() { coded.scores7(dst) }, func() { coded.wide[n/2*coded.dim] = 1 }},
 		{"Scores7 reads low", func() { coded.scores7(dst) }, func() { coded.low[5] = 1 }},
-		{"Scores42 writes dst", func() { coded.scores42(dst, upper) }, look(&dst[PanelRows*coded.list[3]])},
-		{"Scores42 writes top", func() { coded.scores42(dst, upper) }, look(&upper[3])},
-		{"Scores42 reads the table", func() { coded.scores42(dst, upper) }, func() { coded.narrow[len(coded.narrow)/coded.rows*PanelRows*int(coded.list[3])] = 1 }},
-		{"Scores42 reads the list", func() { coded.scores42(dst, upper) }, func() { coded.list[3] = 1 }},
-		{"Scores42 reads the vector", func() { coded.scores42(dst, upper) }, func() { coded.high[5] = 1 }},
+		{"Scores2 writes dst", func() { coded.scores2(dst, upper) }, look(&dst[PanelRows*coded.list[3]])},
+		{"Scores2 writes top", func() { coded.scores2(dst, upper) }, look(&upper[3])},
+		{"Scores2 reads the table", func() { coded.scores2(dst, upper) }, func() { coded.narrow[len(coded.narrow)/coded.rows*PanelRows*int(coded.list[3])] = 1 }},
+		{"Scores2 reads the list", func() { coded.scores2(dst, upper) }, func() { coded.list[3] = 1 }},
+		{"Scores2 reads the vector", func() { coded.scores2(dst, upper) }, func() { coded.high[5] = 1 }},
+		{"Lines2 writes dst", func() { Lines2(dst, lines, ids, line, 0) }, look(&dst[7])},
+		{"Lines2 reads the table", func() { Lines2(dst, lines, ids, line, 0) }, func() { lines[9*StepBytes+5] = 1 }},
+		{"Lines2 reads the list", func() { Lines2(dst, lines, ids, line, 0) }, func() { ids[3] = 3 }},
+		{"Lines2 reads the vector", func() { Lines2(dst, lines, ids, line, 0) }, func() { line[5] = 1 }},
 		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
 		{"4-bit Bounds reads the rows", func() { m4.Bounds(lower[:n], upper[:n], v) }, func() { m4.data[n/2*m4.stride] = 1 }},
 	}

@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 9, Renew: "make the preview again", Header: 196}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 10, Renew: "make the preview again", Header: 264}
 
 const (
 	mostProbes   = 1 << 12
@@ -41,9 +41,8 @@ func (f *file) Code(c *partfile.Coder) {
 	c.Number("dim", &p.Dim, 1, kernels.MaxInt8Dim-1)
 	c.Number("biased", &p.Biased, 0, 1)
 	c.Number("coordinates", &p.Coordinates, 1, kernels.MaxInt8Dim)
-	c.Number("codes", &p.Codes, 8, kernels.MaxInt8Dim)
-	c.Number("fine", &p.Fine, 8, p.Codes)
-	c.Check(p.Fine%8 == 0, "fine: found %d, expected a multiple of 8", p.Fine)
+	c.Number("codes", &p.Codes, 16, MostCodes)
+	c.Check(p.Codes%16 == 0 && (p.Codes <= PanelCodes || (p.Codes-PanelCodes)%kernels.LineCodes == 0), "codes: found %d, expected a multiple of 16 up to %d, and of %d more", p.Codes, PanelCodes, kernels.LineCodes)
 	c.Number("probes", &p.Probes, 0, mostProbes)
 	c.Number("k", &p.K, 1, p.Labels)
 	c.Number("held-out contexts", &p.HeldOut, 0, math.MaxInt32)
@@ -51,9 +50,8 @@ func (f *file) Code(c *partfile.Coder) {
 	c.Number("rungs", &f.rungs, 1, mostRungs)
 	c.Number("normal rung", &p.Normal, 0, f.rungs-1)
 	c.Number("outliers", &p.Outliers, 0, p.Labels-1)
-	coarse := p.Codes - p.Fine
-	c.Check(coarse%16 == 0, "codes: found %d after the fine ones, expected a multiple of 16", coarse)
-	c.Value(&p.Margin)
+	c.Value(&p.Factors)
+	c.Value(&p.Margins)
 	c.Value(&p.Far)
 	c.Value(&p.Short)
 	c.Value(&p.Tail)
@@ -64,8 +62,8 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "steps", &p.Steps, p.Codes)
 	partfile.List(c, "left", &p.Left, Stages, p.Coordinates)
 	partfile.List(c, "gauges", &p.Gauges, Stages, p.Panels())
-	partfile.List(c, "shares", &p.Shares, Stages-1, p.Panels())
-	partfile.List(c, "levels", &p.Levels, Stages-1, p.Panels())
+	partfile.List(c, "shares", &p.Shares, Stages, p.Panels())
+	partfile.List(c, "levels", &p.Levels, Stages, p.Panels())
 	partfile.List(c, "ids", &p.IDs, p.Labels)
 	partfile.List(c, "codes", &f.codes, p.Labels-p.Outliers, p.RowBytes())
 }
@@ -120,18 +118,17 @@ func (f *file) Finish() error {
 
 // Check returns an error unless the parts are as FORMAT.md describes, besides their lengths.
 func (p *Parts) Check() error {
-	for _, x := range []struct {
-		name  string
-		found float64
-	}{
-		{"margin", p.Margin}, {"far 1", p.Far[0]}, {"far 2", p.Far[1]}, {"far 3", p.Far[2]}, {"far 4", p.Far[3]}, {"short", p.Short},
-	} {
-		if !(x.found >= 0 && x.found <= math.MaxFloat64) || math.Signbit(x.found) {
-			return fmt.Errorf("%s: found %v, expected a finite number that is not negative", x.name, x.found)
+	for name, list := range map[string][]float64{"factor": p.Factors[:], "far": p.Far[:], "short": {p.Short}} {
+		for i, x := range list {
+			if !(x >= 0 && x <= math.MaxFloat64) || math.Signbit(x) {
+				return fmt.Errorf("%s: found %v at %d, expected a finite number that is not negative", name, x, i)
+			}
 		}
 	}
-	if math.IsNaN(p.Tail) || math.IsInf(p.Tail, 0) {
-		return fmt.Errorf("tail: found %v, expected a finite number", p.Tail)
+	for i, x := range append(p.Margins[:], p.Tail) {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return fmt.Errorf("%s: found %v, expected a finite number", []string{"margin", "tail"}[i/Stages], x)
+		}
 	}
 	for _, x := range []struct {
 		name  string

@@ -32,9 +32,9 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 	}
 	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}, Own: precision.Estimate{Value: 0.5, Low: 0.25, High: 0.75}}
 	p = &Parts{
-		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 32, Fine: 16, Probes: 2, Outliers: 1,
-		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(32, 0.1), Left: floats(Stages*14, 0.1), Gauges: floats(Stages*6, 1),
-		Shares: floats(3*6, 0), Levels: floats(3*6, -0.5), Margin: 0.25, K: 5, HeldOut: 3, Own: 7, Far: [Stages]float64{400, 300, 200, 100}, Rungs: []Rung{rung, rung},
+		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 384, Probes: 2, Outliers: 1,
+		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(384, 0.1), Left: floats(Stages*14, 0.1), Gauges: floats(Stages*6, 1),
+		Shares: floats(Stages*6, 0), Levels: floats(Stages*6, -0.5), Factors: [Stages - 1]float64{1, 0.9, 0.8, 0.5}, Margins: [Stages]float64{0.25}, K: 5, HeldOut: 3, Own: 7, Far: [Stages]float64{400, 300, 200, 100, 50}, Rungs: []Rung{rung, rung},
 	}
 	for range p.Codes {
 		p.Of = append(p.Of, uint32(r.IntN(p.Coordinates)))
@@ -103,13 +103,15 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"ids: found 90", func(p *Parts) { p.IDs[0] = 90 }},
 		{"ids: found", func(p *Parts) { p.IDs[1] = p.IDs[0] }},
 		{"expected ascending ids", func(p *Parts) { slices.Reverse(p.IDs[16:32]) }},
-		{"codes: found 4 after the fine ones", func(p *Parts) { p.Codes = 20 }},
+		{"codes: found 400, expected a multiple of 16", func(p *Parts) { p.Codes = 400 }},
+		{"codes: found 20", func(p *Parts) { p.Codes = 20 }},
 		{"shares: found -1 at 17", func(p *Parts) { p.Shares[17] = -1 }},
 		{"levels: found +Inf at 0", func(p *Parts) { p.Levels[0] = float32(math.Inf(1)) }},
-		{"margin: found -0.5", func(p *Parts) { p.Margin = -0.5 }},
+		{"margin: found +Inf", func(p *Parts) { p.Margins[1] = math.Inf(1) }},
+		{"factor: found NaN at 3", func(p *Parts) { p.Factors[3] = math.NaN() }},
 		{"k: found 91", func(p *Parts) { p.K = 91 }},
 		{"normal rung: found 40", func(p *Parts) { p.Normal = 40 }},
-		{"far 3: found", func(p *Parts) { p.Far[2] = -1 }},
+		{"far: found -1 at 2", func(p *Parts) { p.Far[2] = -1 }},
 		{"short: found NaN", func(p *Parts) { p.Short = math.NaN() }},
 		{"tail: found NaN", func(p *Parts) { p.Tail = math.NaN() }},
 		{"deviations: found NaN", func(p *Parts) { p.Rungs[1].Deviations = math.NaN() }},
@@ -146,19 +148,19 @@ func TestFilesThatAreNone(t *testing.T) {
 	data := p.encode(codes)
 	old := bytes.Clone(data)
 	old[8] = 6
-	const atFine = 108 // small has 32 codes, 16 of them fine
-	uneven, fewer := bytes.Clone(data), bytes.Clone(data)
-	uneven[atFine], fewer[atFine] = 12, 24
+	const atCodes = 104 // small has 384
+	uneven, more := bytes.Clone(data), bytes.Clone(data)
+	uneven[atCodes], more[atCodes+1] = 132, 16
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none"):       "no such file",
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 6, expected 9",
-		write("uneven", sealed(uneven)):  "fine: found 12",
-		write("fewer", sealed(fewer)):    "found 8 after the fine ones",
+		write("old", old):                "version: found 6, expected 10",
+		write("uneven", sealed(uneven)):  "codes: found 388",
+		write("codes", sealed(more)):     "codes: found 4224",
 		write("cut", data[:len(data)-1]): "file size",
-		write("more", append(data, 1)):   "file size",
+		write("long", append(data, 1)):   "file size",
 	} {
 		_, err := Load(path)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {

@@ -10,12 +10,12 @@ import (
 
 // outside returns the estimate of the log-sum over the labels that are not scored in full, by their
 // previews after the last stage that looked at them. What they have beyond their codes is taken for
-// normal, and no label of a panel that was left out is above the mark. The kept rows, and the
-// panels that were looked at by more than one stage, lose their scores.
+// normal, and no label that was left out is above the mark. Labels that were looked at by more than one
+// stage lose their scores.
 func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64 {
 	p, temperature := l.parts, l.layer.RawTemperature(cmp.Or(req.Temperature, 1))
-	for _, row := range kept {
-		l.Scores[row] = none
+	for _, i := range kept {
+		l.Scores[i] = none
 	}
 	scale := float32(min(max(float64(l.Scale)/temperature, 0x1p-126), math.MaxFloat32))
 	outside := l.Spread[Stages-1]
@@ -30,19 +30,24 @@ func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64
 		return float64(most)*float64(l.Scale)/temperature + kernels.Log(sum) + raise
 	}
 	rest := sum(l.Scores, Stages-1)
-	// Panels between the first stage and the last.
-	for j := 1; j < Stages; j++ {
+	if len(l.left) > 0 {
+		rest = kernels.LogAddExp(rest, sum(l.left, PanelStages))
+	}
+	for _, rows := range [][]uint32{l.Rows, l.lost} {
+		for _, row := range rows {
+			l.scores[row] = none
+		}
+	}
+	// Panels by the stages that looked at them, the ones of the first alone at last.
+	for j := 1; j < PanelStages; j++ {
 		some := l.few[:0]
 		for panel, at := range l.stage {
-			if int(at) != j+1 {
-				continue
-			}
-			scores := l.scores[panel*kernels.PanelRows : (panel+1)*kernels.PanelRows]
-			if j < Stages-1 {
+			if int(at) == j+1 {
+				scores := l.scores[panel*kernels.PanelRows : (panel+1)*kernels.PanelRows]
 				some = append(some, scores...)
-			}
-			for i := range scores {
-				scores[i] = none
+				for i := range scores {
+					scores[i] = none
+				}
 			}
 		}
 		if len(some) > 0 {

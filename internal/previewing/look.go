@@ -3,6 +3,7 @@ package previewing
 import (
 	"math"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
@@ -19,29 +20,34 @@ type Look struct {
 	Scale  float32
 	Mark   float32   // the score that the others must reach
 	Rest   float64   // the log-sum over the labels that are not scored in full, if the request wants it
-	Scores []float32 // of the rows of the panels that all stages looked at; -Inf for a label that may not be answered
+	Rows   []uint32  // places in Parts.IDs of the labels that all stages looked at
+	Scores []float32 // of these; -Inf for a label that may not be answered
 
-	model  *Model
-	parts  *Parts
-	layer  *exact.Layer
-	turner Turner
-	x      []float32 // the context, and 1 if the layer has biases
-	z      []float64 // its coordinates and probes
-	v      []float64 // the coordinates in the steps of codes
-	codes  []int8
-	scores []float32 // of all rows, by the stages that looked at them
-	best   []float32 // of each panel: its largest score
-	wide   []float32 // the same with the distance from the mark
-	stage  []uint8   // of each panel: the number of stages that looked at it
-	list   []uint32  // panels
-	todo   []uint32
-	early  []uint32  // panels that First looked at by more than one stage
-	top    []float32 // room for the largest scores of listed panels
-	room   []float32 // for Scores
-	panels []uint32  // the panel of each 16 of them
-	rows   []uint32
-	few    []float32
-	ruled  []ruled // labels that were ruled out in the first look
+	model    *Model
+	parts    *Parts
+	layer    *exact.Layer
+	turner   Turner
+	x        []float32 // the context, and 1 if the layer has biases
+	z        []float64 // its coordinates and probes
+	v        []float64 // the coordinates in the steps of codes
+	codes    []int8
+	scores   []float32 // of all rows, by the stages of panels that looked at them
+	best     []float32 // of each panel: its largest score
+	wide     []float32 // the same with the distance from the mark
+	stage    []uint8   // of each panel: the number of stages that looked at it
+	list     []uint32  // panels
+	todo     []uint32
+	early    []uint32    // panels that First looked at by more than one stage
+	deep     *bitset.Set // the rows that First looked at by all stages, which are the first of Rows
+	top      []float32   // room for the largest scores of listed panels
+	rows     []uint32    // room for Rows
+	room     []float32   // for Scores
+	left     []float32   // scores of rows that the first stage of lines left out
+	lost     []uint32    // these rows
+	places   []uint32
+	gathered []float32
+	few      []float32
+	ruled    []ruled // labels that were ruled out in the first look
 }
 
 const (
@@ -49,6 +55,8 @@ const (
 	// second: shares of all panels, and the fewest.
 	wideShare, fewestWide = 0.06, 128
 	markShare, fewestMark = 0.01, 48
+	// Of the labels of the latter the first look takes so many times the place of the mark by all stages.
+	markTimes = 4
 	// Behind is the number of labels, by their previews, between the k-th best of these and the mark,
 	// which shows how close labels are there. Searches for at most Many labels have the same mark, and
 	// find the same labels. In requests with a distance from the best label the one that many places
@@ -58,10 +66,6 @@ const (
 	// may take: of states it takes a millionth, of a context with one huge element all.
 	maxLost = 1e-4
 )
-
-// reachOf are factors of the reach, by stage: what is left after the first is more alike in all
-// directions.
-var reachOf = [Stages - 1]float64{1, 0.9, 0.8}
 
 var none = float32(math.Inf(-1))
 
@@ -79,8 +83,8 @@ func newLook(m *Model) Look {
 		model: m, parts: p, turner: m.turn.Turner(),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
 		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
-		todo: make([]uint32, panels), early: make([]uint32, 0, panels), top: make([]float32, panels), room: make([]float32, rows), panels: make([]uint32, panels),
-		rows: make([]uint32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
+		todo: make([]uint32, panels), early: make([]uint32, 0, panels), deep: bitset.New(rows), top: make([]float32, panels), rows: make([]uint32, rows), room: make([]float32, rows),
+		left: make([]float32, 0, rows), lost: make([]uint32, 0, rows), places: make([]uint32, rows), gathered: make([]float32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
 	for i := range p.Biased {
 		l.x[p.Dim+i] = 1
@@ -107,7 +111,7 @@ func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 	if l.First(k, req); l.Mark == none {
 		return false
 	}
-	l.gather(l.narrow(rung.Reach))
+	l.narrow(rung.Reach)
 	l.permit(req)
 	rows := l.Near(rung.Deviations)
 	if len(rows) > l.parts.Crowd(k) {
@@ -189,8 +193,8 @@ func (l *Look) least(distance float64) float32 {
 	return float32(max(float64(l.Mark)-distance, -math.MaxFloat32))
 }
 
-// look adds the codes of a stage to the scores of some panels, and leaves the largest of each in
-// l.top.
+// look adds the codes of a stage of panels to the scores of some panels, and leaves the largest of
+// each in l.top.
 func (l *Look) look(j int, panels []uint32) {
 	p := l.parts
 	from, to := p.Stage(j)
@@ -200,10 +204,8 @@ func (l *Look) look(j int, panels []uint32) {
 		}
 		return
 	}
-	low, high := p.stageBytes(j)
-	l.Stats.Looked += uint64(min(len(panels)*kernels.PanelRows, p.Labels) * (high - low) / p.RowBytes())
-	fine := max(min(to, p.Fine)-from, 0)
-	kernels.Scores42(l.scores, l.top, l.model.tables[j], panels, l.codes[from:to], fine, kernels.Excess42(l.codes[from:to], fine), j == 0)
+	l.Stats.Looked += uint64(min(len(panels)*kernels.PanelRows, p.Labels) * (to - from) / p.Codes)
+	kernels.Scores2(l.scores, l.top, l.model.tables[j], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), j == 0)
 	if j == 0 {
 		l.empty(panels)
 	}
@@ -226,7 +228,16 @@ func (l *Look) empty(panels []uint32) {
 	}
 }
 
-// First looks at all panels by the first stage, and at the best ones by all stages, which give the
+// refine adds the codes of a later stage to the scores of some rows.
+func (l *Look) refine(j int, rows []uint32, scores []float32) {
+	p := l.parts
+	if from, to := p.Stage(j); from < to {
+		l.Stats.Looked += uint64(len(rows) * (to - from) / p.Codes)
+		kernels.Lines2(scores, l.model.tables[j], rows, l.codes[from:to], kernels.Excess2(l.codes[from:to]))
+	}
+}
+
+// First looks at all panels by the first stage, and at the best labels by all stages, which give the
 // mark: the preview of the label some places behind the k-th best, for few as for Many. It is -Inf if
 // there are fewer than k. With a distance it is at most that far below the best, about.
 func (l *Look) First(k int, req *exact.Request) {
@@ -234,9 +245,9 @@ func (l *Look) First(k int, req *exact.Request) {
 	l.look(0, l.model.all)
 	l.early = l.early[:0]
 	rank := max(k, Many) + Behind
-	for looked := 0; looked < len(l.best) && rank > kernels.PanelRows*looked/4; {
-		looked = min(len(l.best), max(shareOf(markShare, fewestMark, len(l.best)), (4*rank+kernels.PanelRows-1)/kernels.PanelRows))
-		l.deepen(looked)
+	for looked := 0; looked < len(l.best) && rank > kernels.PanelRows*looked/markTimes; {
+		looked = min(len(l.best), max(shareOf(markShare, fewestMark, len(l.best)), (markTimes*rank+kernels.PanelRows-1)/kernels.PanelRows))
+		l.deepen(looked, markTimes*rank)
 		l.ruleOut(req)
 		rank = l.rank(k)
 	}
@@ -255,9 +266,9 @@ func (l *Look) First(k int, req *exact.Request) {
 	}
 }
 
-// deepen looks at the best n panels or more by all stages, found by the second stage among more by
-// the first, and gathers these and earlier ones.
-func (l *Look) deepen(n int) {
+// deepen looks at the best n panels or more by the stages of panels, found by the second stage among
+// more by the first, and at the best rows of these and earlier ones by all stages.
+func (l *Look) deepen(n, rows int) {
 	wide := max(shareOf(wideShare, fewestWide, len(l.best)), n)
 	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, wide))]
 	before := len(l.early)
@@ -273,20 +284,31 @@ func (l *Look) deepen(n int) {
 	bound := kernels.KthLargest(l.few[:len(list)], min(n, len(list)))
 	some := l.todo[:0]
 	for _, p := range list {
-		if l.best[p] >= bound && int(l.stage[p]) < Stages {
+		if l.best[p] >= bound && int(l.stage[p]) < PanelStages {
 			some = append(some, p)
 		}
 	}
-	for j := 2; j < Stages; j++ {
+	for j := 2; j < PanelStages; j++ {
 		l.look(j, some)
 	}
 	some = some[:0]
 	for _, p := range l.early {
-		if int(l.stage[p]) == Stages {
+		if int(l.stage[p]) == PanelStages {
 			some = append(some, p)
 		}
 	}
-	l.gather(some)
+	scores := l.gather(some)
+	bound = max(l.kth(scores, min(rows, len(scores))), -math.MaxFloat32)
+	l.deep.Clear()
+	l.Rows, l.Scores = l.rows[:0], l.room[:0]
+	for _, i := range l.places[:kernels.SelectAtLeast(l.places, scores, bound)] {
+		row := some[i/kernels.PanelRows]*kernels.PanelRows + i%kernels.PanelRows
+		l.Rows, l.Scores = append(l.Rows, row), append(l.Scores, scores[i])
+		l.deep.Add(row)
+	}
+	for j := PanelStages; j < Stages; j++ {
+		l.refine(j, l.Rows, l.Scores)
+	}
 }
 
 // rank returns the place of the mark among all labels. Without edits it is some places after the
@@ -352,34 +374,42 @@ func (s *stretch) add(dst, best []float32) {
 	}
 }
 
-// stretches returns the distances after each stage but the last.
-func (l *Look) stretches(reach float64) (list [Stages - 1]stretch) {
+// stretch returns the distance after a stage, by the reach, or after the last by the deviations.
+func (l *Look) stretch(j int, reach float64) stretch {
 	p, n := l.parts, len(l.best)
-	for j := range list {
-		list[j] = stretch{
-			p.Gauges[j*n : (j+1)*n], p.Shares[j*n : (j+1)*n], p.Levels[j*n : (j+1)*n],
-			bounded(float64(reach*reachOf[j]) * l.Unit(j)), bounded(p.Margin * l.Unit(j)), float32(l.Mark * l.Scale), 1 / l.Scale,
-		}
+	return stretch{
+		p.Gauges[j*n : (j+1)*n], p.Shares[j*n : (j+1)*n], p.Levels[j*n : (j+1)*n],
+		bounded(float64(reach*p.factor(j)) * l.Unit(j)), bounded(p.Margins[j] * l.Unit(j)), float32(l.Mark * l.Scale), 1 / l.Scale,
 	}
-	return list
+}
+
+// factor returns the factor of the reach after a stage.
+func (p *Parts) factor(j int) float64 {
+	if j < len(p.Factors) {
+		return p.Factors[j]
+	}
+	return 1
 }
 
 func bounded(x float64) float32 { return float32(min(x, 0x1p120)) }
 
-// narrow looks at the panels that may reach the mark, stage by stage, and returns the ones that are
-// left after all stages.
-func (l *Look) narrow(reach float64) []uint32 {
-	far := l.stretches(reach)
+// narrow looks at the panels that may reach the mark, stage by stage, and then at their rows that may,
+// and adds the ones that are left to l.Rows, with l.Scores.
+func (l *Look) narrow(reach float64) {
+	var far [PanelStages]stretch
+	for j := range far {
+		far[j] = l.stretch(j, reach)
+	}
 	far[0].add(l.wide, l.best)
 	for _, p := range l.early {
-		if at := int(l.stage[p]); at < Stages {
+		if at := int(l.stage[p]); at < PanelStages {
 			l.wide[p] = l.best[p] + far[at-1].of(int(p))
 		} else {
 			l.wide[p] = math.MaxFloat32
 		}
 	}
 	list := l.list[:kernels.SelectAtLeast(l.list, l.wide, l.Mark)]
-	for j := 1; j < Stages; j++ {
+	for j := 1; j < PanelStages; j++ {
 		todo := l.todo[:0]
 		for _, p := range list {
 			if int(l.stage[p]) == j {
@@ -387,9 +417,6 @@ func (l *Look) narrow(reach float64) []uint32 {
 			}
 		}
 		l.look(j, todo)
-		if j == Stages-1 {
-			break
-		}
 		left := list[:0]
 		for _, p := range list {
 			if int(l.stage[p]) > j+1 || l.best[p]+far[j].of(int(p)) >= l.Mark {
@@ -398,25 +425,66 @@ func (l *Look) narrow(reach float64) []uint32 {
 		}
 		list = left
 	}
-	return list
-}
-
-// gather copies the scores of some panels to l.Scores.
-func (l *Look) gather(panels []uint32) {
-	l.Scores = l.room[:len(panels)*kernels.PanelRows]
-	copy(l.panels, panels)
-	for i, p := range panels {
-		copy(l.Scores[i*kernels.PanelRows:(i+1)*kernels.PanelRows], l.scores[int(p)*kernels.PanelRows:])
+	deep := len(l.Rows)
+	l.addRows(list, &far[PanelStages-1])
+	l.left, l.lost = l.left[:0], l.lost[:0]
+	for j := PanelStages; j < Stages; j++ {
+		rows, scores := l.Rows[deep:], l.Scores[deep:]
+		l.refine(j, rows, scores)
+		if j == Stages-1 {
+			break
+		}
+		far, n := l.stretch(j, reach), deep
+		for i, row := range rows {
+			if x := scores[i]; x+far.of(int(row/kernels.PanelRows)) >= l.Mark {
+				l.Rows[n], l.Scores[n] = row, x
+				n++
+			} else {
+				l.left, l.lost = append(l.left, x), append(l.lost, row)
+			}
+		}
+		l.Rows, l.Scores = l.Rows[:n], l.Scores[:n]
 	}
 }
 
-// All looks at all panels by a stage, after the stages before it, and returns the scores of their
+// addRows adds the rows of some panels that may reach the mark, within a distance, and are not there
+// yet.
+func (l *Look) addRows(panels []uint32, far *stretch) {
+	scores, least := l.gather(panels), float32(math.MaxFloat32)
+	for i, p := range panels {
+		l.top[i] = l.Mark - far.of(int(p))
+		least = min(least, l.top[i])
+	}
+	for _, i := range l.places[:kernels.SelectAtLeast(l.places, scores, max(least, -math.MaxFloat32))] {
+		panel := i / kernels.PanelRows
+		row := panels[panel]*kernels.PanelRows + i%kernels.PanelRows
+		if scores[i] >= l.top[panel] && !l.deep.Has(row) {
+			l.Rows, l.Scores = append(l.Rows, row), append(l.Scores, scores[i])
+		}
+	}
+}
+
+// gather copies the scores of some panels to one place.
+func (l *Look) gather(panels []uint32) []float32 {
+	for i, p := range panels {
+		copy(l.gathered[i*kernels.PanelRows:(i+1)*kernels.PanelRows], l.scores[int(p)*kernels.PanelRows:])
+	}
+	return l.gathered[:len(panels)*kernels.PanelRows]
+}
+
+// All looks at all labels by a stage, after the stages before it, and returns the scores of their
 // rows, in the order of Parts.IDs. After the last stage they are in l.Scores too.
 func (l *Look) All(j int) (scores []float32) {
-	l.look(j, l.model.all)
-	if j == Stages-1 {
-		l.gather(l.model.all)
+	if j < PanelStages {
+		l.look(j, l.model.all)
+		return l.scores
 	}
+	l.Rows, l.Scores = l.rows, l.room
+	for row := range l.Rows {
+		l.Rows[row] = uint32(row)
+	}
+	l.refine(j, l.Rows, l.scores)
+	copy(l.Scores, l.scores)
 	return l.scores
 }
 
@@ -425,10 +493,10 @@ func (l *Look) permit(req *exact.Request) {
 	if !exact.Edits(req) {
 		return
 	}
-	for row := range l.Scores {
-		if id, ok := l.idOf(uint32(row)); ok {
+	for i, row := range l.Rows {
+		if id, ok := l.idOf(row); ok {
 			if _, biased := exact.BiasOf(req, id); biased || !exact.Permits(req, id) {
-				l.Scores[row] = none
+				l.Scores[i] = none
 			}
 		}
 	}
@@ -453,7 +521,7 @@ func (l *Look) ruleOut(req *exact.Request) {
 func (l *Look) kth(scores []float32, k int) float32 {
 	few := l.few[:0]
 	if bound, ok := kernels.KthBound(scores, k); ok && bound != none {
-		for _, row := range l.rows[:kernels.SelectAtLeast(l.rows, scores, bound)] {
+		for _, row := range l.places[:kernels.SelectAtLeast(l.places, scores, bound)] {
 			few = append(few, scores[row])
 		}
 	} else {
@@ -462,28 +530,25 @@ func (l *Look) kth(scores []float32, k int) float32 {
 	return kernels.KthLargest(few, k)
 }
 
-// Near returns the rows of l.Scores whose labels may reach the mark, within some deviations of what
-// labels have beyond their codes.
+// Near returns the places in l.Scores of labels that may reach the mark, within some deviations of
+// what labels have beyond their codes, or by their rise.
 func (l *Look) Near(deviations float64) []uint32 {
-	const last = Stages - 1
-	far := float64(deviations * l.Unit(last))
-	rows := l.rows[:kernels.SelectAtLeast(l.rows, l.Scores, l.least(float64(far*float64(l.model.widest))))]
-	n := 0
-	for _, row := range rows {
-		rows[n] = row
-		if l.Scores[row] >= l.least(float64(far*l.Gauge(last, l.PanelOf(row)))) {
+	far, n := l.stretch(Stages-1, deviations), 0
+	for i, x := range l.Scores {
+		if x > none && x+far.of(int(l.Rows[i]/kernels.PanelRows)) >= l.Mark {
+			l.places[n] = uint32(i)
 			n++
 		}
 	}
-	return rows[:n]
+	return l.places[:n]
 }
 
-// choose leaves the labels of rows in l.IDs, with the outliers and the labels with biases, which
+// choose leaves the labels at places of l.Rows in l.IDs, with the outliers and the labels with biases, which
 // permit has left out.
-func (l *Look) choose(rows []uint32, req *exact.Request) {
+func (l *Look) choose(places []uint32, req *exact.Request) {
 	l.IDs = l.IDs[:0]
-	for _, row := range rows {
-		id, _ := l.idOf(row)
+	for _, i := range places {
+		id, _ := l.idOf(l.Rows[i])
 		l.IDs = append(l.IDs, id)
 	}
 	for _, id := range l.parts.IDs[l.parts.Labels-l.parts.Outliers:] {
@@ -498,82 +563,103 @@ func (l *Look) choose(rows []uint32, req *exact.Request) {
 	}
 }
 
-// idOf returns the label of a row of l.Scores.
+// idOf returns the label of a row.
 func (l *Look) idOf(row uint32) (id uint32, ok bool) {
-	at := int(l.PanelOf(row))*kernels.PanelRows + int(row%kernels.PanelRows)
-	if at >= l.parts.Labels-l.parts.Outliers {
+	if int(row) >= l.parts.Labels-l.parts.Outliers {
 		return 0, false
 	}
-	return l.parts.IDs[at], true
+	return l.parts.IDs[row], true
 }
 
-// PanelOf returns the panel of a row of l.Scores.
-func (l *Look) PanelOf(row uint32) uint32 { return l.panels[row/kernels.PanelRows] }
+// Need is what the search for a label takes, after a first look: after each stage, where either is
+// enough, the reach, without its factor, or after the last the deviations, and the margin. They may be
+// negative.
+type Need struct{ Reach, Margin [Stages]float64 }
 
-// Need is what the search for a label takes, after a first look: after each stage but the last,
-// where either is enough, the reach or the margin, and the deviations. It may be negative.
-type Need struct {
-	Reach, Margin [Stages - 1]float64
-	Deviations    float64
-}
-
-// Within returns the reach that the search takes with a margin.
-func (n *Need) Within(margin float64) float64 {
-	reach := math.Inf(-1)
+// Takes returns the reach and the deviations that the search for a label takes.
+func (p *Parts) Takes(n *Need) (reach, deviations float64) {
+	reach, deviations = math.Inf(-1), math.Inf(-1)
 	for j, x := range n.Reach {
-		if n.Margin[j] > margin {
-			reach = max(reach, x)
+		switch {
+		case n.Margin[j] <= p.Margins[j]:
+		case j < Stages-1:
+			reach = max(reach, x/p.Factors[j])
+		default:
+			deviations = x
 		}
 	}
-	return reach
+	return reach, deviations
+}
+
+// Found is the need of a label that every search finds.
+func Found() (n Need) {
+	for j := range n.Reach {
+		n.Reach[j], n.Margin[j] = math.Inf(-1), math.Inf(-1)
+	}
+	return n
 }
 
 // Needs returns the needs of the label at a place of Parts.IDs, after First.
-func (l *Look) Needs(place int) (n Need) {
+func (l *Look) Needs(place int) Need {
 	panel := place / kernels.PanelRows
-	found := int(l.stage[panel]) == Stages
+	n, row, stage := Found(), [1]uint32{uint32(place)}, l.stage[panel]
+	var score [1]float32
 	for j := range Stages {
-		l.look(j, append(l.todo[:0], uint32(panel)))
-		if j < Stages-1 {
-			if n.Reach[j], n.Margin[j] = l.need(j, panel); found {
-				n.Reach[j], n.Margin[j] = math.Inf(-1), math.Inf(-1)
+		x := score[:]
+		if j < PanelStages {
+			l.look(j, append(l.todo[:0], uint32(panel)))
+			if x = l.best[panel : panel+1]; j == PanelStages-1 {
+				score[0] = l.scores[place]
+				x = score[:]
 			}
+		} else {
+			l.refine(j, row[:], score[:])
+		}
+		seen := j < PanelStages-1 && int(stage) == PanelStages || j < Stages-1 && l.deep.Has(row[0])
+		if !seen {
+			n.Reach[j], n.Margin[j] = l.need(j, panel, x[0])
 		}
 	}
-	n.Deviations = l.distance(Stages-1, uint32(panel), l.scores[place])
+	l.stage[panel] = stage // as the first look left it, for another label of the panel
 	return n
 }
 
 // roundings is more than the roundings of float32 make of needs.
 const roundings = 0x1p-12
 
-// need returns the reach and the margin that a panel takes after a stage.
-func (l *Look) need(j, panel int) (reach, margin float64) {
+// need returns the reach, without its factor, and the margin that a score of a panel takes after a
+// stage.
+func (l *Look) need(j, panel int, score float32) (reach, margin float64) {
 	n := len(l.best)
 	share, level := float64(l.parts.Shares[j*n+panel]), float64(l.parts.Levels[j*n+panel])
 	scale := float64(l.Scale)
 	rise := float64(share*(float64(float64(l.Mark)*scale)-level)) / scale
 	unit := max(float64(l.Unit(j)*l.Gauge(j, uint32(panel))), 1e-30)
-	below := float64(l.Mark) - float64(l.best[panel])
-	return below/float64(unit*reachOf[j]) + roundings, (below-rise)/unit + roundings
+	below := float64(l.Mark) - float64(score)
+	return below/unit + roundings, (below-rise)/unit + roundings
 }
 
-// distance returns the distance below the mark of a score of a panel, in the units of a stage.
-func (l *Look) distance(j int, panel uint32, score float32) float64 {
-	return float64(l.Mark-score) / max(float64(l.Unit(j)*l.Gauge(j, panel)), 1e-30)
-}
-
-// Reaches adds to req, of each panel, what reach a search takes to look at it after a stage, given
-// what it takes before. All has looked at the stage.
+// Reaches adds to req, of each row, what reach a search takes to look at it after a stage but the
+// last, given what it takes before. All has looked at the stage. After the last stage it returns
+// deviations instead.
 func (l *Look) Reaches(j int, req []float32) {
-	for p := range req {
-		if reach, margin := l.need(j, p); margin > l.parts.Margin {
-			req[p] = max(req[p], float32(reach))
+	of := func(panel int, score float32) float32 {
+		if reach, margin := l.need(j, panel, score); margin > l.parts.Margins[j] {
+			return float32(reach / l.parts.factor(j))
+		}
+		return float32(math.Inf(-1))
+	}
+	for panel, best := range l.best {
+		rows := req[panel*kernels.PanelRows : (panel+1)*kernels.PanelRows]
+		x := float32(0)
+		if j < PanelStages-1 {
+			x = of(panel, best)
+		}
+		for i := range rows {
+			if j >= PanelStages-1 {
+				x = of(panel, l.scores[panel*kernels.PanelRows+i])
+			}
+			rows[i] = max(rows[i], x)
 		}
 	}
-}
-
-// Distance is distance for the row of l.Scores after all stages.
-func (l *Look) Distance(row uint32) float64 {
-	return l.distance(Stages-1, l.PanelOf(row), l.Scores[row])
 }

@@ -7,13 +7,21 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
-// Stages is the number of stages of a search: each adds some codes of the labels that are left.
-const Stages = 4
-
+// Stages is the number of stages of a search: each adds some codes of the labels that are left. The
+// first PanelStages add codes of whole panels, the others of single labels.
 const (
-	firstCodes = 16 // of the first stage, of 4 bits; the second stage has the others of 4 bits
-	thirdCodes = 64 // of the third stage, of 2 bits; the last stage has the others
+	Stages      = 5
+	PanelStages = 3
 )
+
+// PanelCodes is the number of codes of the stages of panels. Each other stage has those of a line.
+const PanelCodes = 128
+
+// stageEnds are the first code of each stage, and the end of the last.
+var stageEnds = [Stages + 1]int{0, 16, 48, PanelCodes, PanelCodes + kernels.LineCodes, MostCodes}
+
+// MostCodes is the largest number of codes of a label.
+const MostCodes = PanelCodes + (Stages-PanelStages)*kernels.LineCodes
 
 // Parts are the content of a model besides the codes of its labels, as its file has them.
 type Parts struct {
@@ -23,26 +31,26 @@ type Parts struct {
 	Body        [32]byte // the fingerprint of the source of the contexts, zeros if it is not known
 
 	Coordinates int // R
-	Codes       int // of a label
-	Fine        int // the first codes, a multiple of 8, have 4 bits; the others, a multiple of 16, have 2
+	Codes       int // of a label, of 2 bits
 	Probes      int // rows of Turn after the coordinates
 	Outliers    int // labels that are always scored in full: their codes tell little of them
 
 	Turn   []float32 // (R + probes) x width: for the coordinates of a context, and for its part outside them
 	Mean   []float32 // width: of the rows
-	Of     []uint32  // codes: the coordinate of each; a second code of one refines the first
+	Of     []uint32  // codes: the coordinate of each; a further code of one refines the earlier ones
 	Steps  []float32 // codes
 	Left   []float32 // stages x R: the mean squares of what labels have beyond the codes up to a stage
 	Gauges []float32 // stages x panels: the largest such part of a label of a panel, over the mean one
-	Shares []float32 // (stages - 1) x panels: the largest share that codes up to a stage miss of the rise of a label
-	Levels []float32 // (stages - 1) x panels: the logit, less the mean row's, that the rise begins at
+	Shares []float32 // stages x panels: the largest share that codes up to a stage miss of the rise of a label
+	Levels []float32 // stages x panels: the logit, less the mean row's, that the rise begins at
 	IDs    []uint32  // labels, panel after panel, and the outliers after them
 
-	Margin  float64         // beyond the rise of labels in their own states, in spreads
-	Tail    float64         // factor of the squared deviations outside, in log-sums
-	Far     [Stages]float64 // spreads that one in 100 held-out contexts exceeds; 0 if unknown
-	Short   float64         // of a layer with biases: ||h|| that one in 100 of these does not reach
-	K       int             // of the second precision
+	Factors [Stages - 1]float64 // of the reach, after each stage but the last
+	Margins [Stages]float64     // beyond the rise of labels in their own states, in spreads
+	Tail    float64             // factor of the squared deviations outside, in log-sums
+	Far     [Stages]float64     // spreads that one in 100 held-out contexts exceeds; 0 if unknown
+	Short   float64             // of a layer with biases: ||h|| that one in 100 of these does not reach
+	K       int                 // of the second precision
 	HeldOut int
 	Own     int // own states that Rung.Own was measured on
 	Normal  int // the rung of requests without a budget
@@ -66,21 +74,20 @@ type Rung struct {
 func (p *Parts) Width() int { return p.Dim + p.Biased }
 
 // RowBytes is the size of the packed codes of a label.
-func (p *Parts) RowBytes() int { return kernels.RowBytes42(p.Codes, p.Fine) }
+func (p *Parts) RowBytes() int { return p.Codes / 4 }
 
 // Panels is the number of panels of labels.
 func (p *Parts) Panels() int { return kernels.PanelsOf(p.Labels - p.Outliers) }
 
 // Stage returns the codes of a stage.
 func (p *Parts) Stage(j int) (from, to int) {
-	ends := [Stages + 1]int{0, min(firstCodes, p.Fine), p.Fine, min(p.Fine+thirdCodes, p.Codes), p.Codes}
-	return ends[j], ends[j+1]
+	return min(stageEnds[j], p.Codes), min(stageEnds[j+1], p.Codes)
 }
 
 // stageBytes returns the part of a packed row that a stage has.
 func (p *Parts) stageBytes(j int) (from, to int) {
 	from, to = p.Stage(j)
-	return kernels.RowBytes42(from, min(from, p.Fine)), kernels.RowBytes42(to, min(to, p.Fine))
+	return from / 4, to / 4
 }
 
 // rungOf returns the rung of a budget, which is not negative: the last one whose Kept is not above
@@ -107,13 +114,13 @@ func (p *Parts) Crowd(k int) int {
 	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, Many))
 }
 
-// Model is the l2s.Index of a preview. Its codes are in panels, in a table for each stage.
+// Model is the l2s.Index of a preview. Its codes are in a table for each stage: in panels, or in lines
+// of the rows of panels.
 type Model struct {
 	parts  *Parts
 	turn   *Directions
 	tables [Stages][]byte
 	all    []uint32 // the panels
-	widest float32  // the largest gauge of the last stage
 	square float64  // the sum of the squared lengths of the directions of codes, in steps
 }
 
@@ -129,9 +136,6 @@ func New(p *Parts, codes []byte) *Model {
 	for i := range m.all {
 		m.all[i] = uint32(i)
 	}
-	for _, g := range p.Gauges[(Stages-1)*panels:] {
-		m.widest = max(m.widest, g)
-	}
 	table, release := bigmem.Alloc(panels * kernels.PanelRows * size)
 	bigmem.Own(m, nil, release)
 	for j := range m.tables {
@@ -141,8 +145,10 @@ func New(p *Parts, codes []byte) *Model {
 	}
 	for row := range p.Labels - p.Outliers {
 		for j := range m.tables {
-			if from, to := p.stageBytes(j); from < to {
+			if from, to := p.stageBytes(j); j < PanelStages && from < to {
 				encode.PutPacked(m.tables[j], row, codes[row*size:][from:to])
+			} else {
+				copy(m.tables[j][row*(to-from):], codes[row*size:][from:to])
 			}
 		}
 	}
@@ -159,8 +165,10 @@ func (m *Model) packed() []byte {
 	codes := make([]byte, (p.Labels-p.Outliers)*size)
 	for row := range p.Labels - p.Outliers {
 		for j := range m.tables {
-			if from, to := p.stageBytes(j); from < to {
+			if from, to := p.stageBytes(j); j < PanelStages && from < to {
 				encode.Packed(codes[row*size:][from:to], m.tables[j], row)
+			} else {
+				copy(codes[row*size:][from:to], m.tables[j][row*(to-from):])
 			}
 		}
 	}

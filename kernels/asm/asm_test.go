@@ -24,7 +24,7 @@ var vnni = map[string]bool{
 	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
 	"Int4BoundsAVX512": true, "Int8BoundsStreamAVX512": true, "Int4BoundsStreamAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
 	"Int8PanelBoundsAVX512": true, "Int4PanelBoundsAVX512": true,
-	"Scores7AVX512": true, "Scores42AVX512": true,
+	"Scores7AVX512": true, "Scores2AVX512": true, "Lines2AVX512": true,
 }
 
 func init() {

@@ -519,6 +519,23 @@ notAVX2:
 	MOVB $0, ok+72(FP)
 	RET
 
+// func Lines2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32) (ok bool)
+TEXT ·Lines2(SB), NOSPLIT, $0-49
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+48(FP)
+	JMP  ·Lines2AVX512(SB)
+
+notAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+48(FP)
+	JMP  ·Lines2AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+48(FP)
+	RET
+
 // func MaxCentre(lower *float32, upper *float32, n int) (result float32, ok bool)
 TEXT ·MaxCentre(SB), NOSPLIT, $0-29
 	CMPB ·hasAVX512(SB), $0
@@ -768,21 +785,21 @@ notAVX2:
 	MOVB $0, ok+40(FP)
 	RET
 
-// func Scores42(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int) (ok bool)
-TEXT ·Scores42(SB), NOSPLIT, $0-89
+// func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool)
+TEXT ·Scores2(SB), NOSPLIT, $0-81
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+88(FP)
-	JMP  ·Scores42AVX512(SB)
+	MOVB $1, ok+80(FP)
+	JMP  ·Scores2AVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+88(FP)
-	JMP  ·Scores42AVX2(SB)
+	MOVB $1, ok+80(FP)
+	JMP  ·Scores2AVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+88(FP)
+	MOVB $0, ok+80(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)

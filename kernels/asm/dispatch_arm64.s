@@ -516,6 +516,11 @@ notNEON:
 	MOVB ZR, ok+36(FP)
 	RET
 
+// func Lines2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32) (ok bool)
+TEXT ·Lines2(SB), NOSPLIT, $0-49
+	MOVB ZR, ok+48(FP)
+	RET
+
 // func MaxAbsBits(x *float32, n int) (result uint32, ok bool)
 TEXT ·MaxAbsBits(SB), NOSPLIT, $0-21
 	MOVBU ·hasNEON(SB), R0
@@ -695,9 +700,9 @@ TEXT ·ScanSingle(SB), NOSPLIT, $0-41
 	MOVB ZR, ok+40(FP)
 	RET
 
-// func Scores42(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int) (ok bool)
-TEXT ·Scores42(SB), NOSPLIT, $0-89
-	MOVB ZR, ok+88(FP)
+// func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool)
+TEXT ·Scores2(SB), NOSPLIT, $0-81
+	MOVB ZR, ok+80(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)

@@ -176,6 +176,11 @@ func Int8PanelBounds(lower *float32, upper *float32, data *byte, panels int, ste
 //go:noescape
 func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, ok bool)
 
+// Lines2 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func Lines2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32) (ok bool)
+
 // MaxAbsBits runs the best form of this CPU. It reports false if there is none.
 //
 //go:noescape
@@ -271,10 +276,10 @@ func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 //go:noescape
 func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 
-// Scores42 runs the best form of this CPU. It reports false if there is none.
+// Scores2 runs the best form of this CPU. It reports false if there is none.
 //
 //go:noescape
-func Scores42(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int) (ok bool)
+func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool)
 
 // Scores7 runs the best form of this CPU. It reports false if there is none.
 //

@@ -176,6 +176,11 @@ func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, o
 	return
 }
 
+// Lines2 runs the best form of this CPU. It reports false if there is none.
+func Lines2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32) (ok bool) {
+	return
+}
+
 // MaxAbsBits runs the best form of this CPU. It reports false if there is none.
 func MaxAbsBits(x *float32, n int) (result uint32, ok bool) {
 	return
@@ -271,8 +276,8 @@ func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 	return
 }
 
-// Scores42 runs the best form of this CPU. It reports false if there is none.
-func Scores42(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int) (ok bool) {
+// Scores2 runs the best form of this CPU. It reports false if there is none.
+func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool) {
 	return
 }
 

@@ -9,17 +9,27 @@ package asm
 //go:noescape
 func Scores7AVX2(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 
-// Scores42AVX2 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes with the codes of the vector: eight times fine of 4 bits, then sixteen times coarse of 2 bits. panels is positive, and a panel has size bytes.
+// Scores2AVX2 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, and a panel has size bytes.
 //
 //go:noescape
-func Scores42AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int)
+func Scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
+
+// Lines2AVX2 adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.
+//
+//go:noescape
+func Lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
 
 // Scores7AVX512 computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive.
 //
 //go:noescape
 func Scores7AVX512(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 
-// Scores42AVX512 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes with the codes of the vector: eight times fine of 4 bits, then sixteen times coarse of 2 bits. panels is positive, and a panel has size bytes.
+// Scores2AVX512 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, and a panel has size bytes.
 //
 //go:noescape
-func Scores42AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int)
+func Scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
+
+// Lines2AVX512 adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.
+//
+//go:noescape
+func Lines2AVX512(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)

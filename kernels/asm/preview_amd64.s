@@ -149,24 +149,21 @@ sums:
 	VZEROUPPER
 	RET
 
-// func Scores42AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int)
+// func Scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·Scores42AVX2(SB), NOSPLIT, $0-88
+TEXT ·Scores2AVX2(SB), NOSPLIT, $0-80
 	MOVQ         dst+0(FP), AX
 	MOVQ         top+8(FP), CX
 	MOVQ         table+16(FP), DX
 	MOVQ         list+24(FP), BX
 	MOVQ         panels+32(FP), SI
 	MOVQ         size+40(FP), DI
-	MOVL         $0x0f0f0f0f, R8
-	VMOVD        R8, X0
-	VPBROADCASTD X0, Y0
 	MOVL         $0x03030303, R8
-	VMOVD        R8, X1
-	VPBROADCASTD X1, Y1
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y2
 	MOVL         $0x00010001, R8
-	VMOVD        R8, X2
-	VPBROADCASTD X2, Y6
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y3
 
 panel:
 	// The panel some places ahead, or the last one, is prefetched.
@@ -188,206 +185,205 @@ ahead:
 	IMULQ      DI, R8
 	ADDQ       DX, R8
 	SHLQ       $0x06, R10
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	MOVQ       fine+48(FP), R11
-	MOVQ       vector+64(FP), R12
-	SUBQ       $+2, R11
-	JLT        rest
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	MOVQ       vector+56(FP), R11
+	MOVQ       steps+48(FP), R12
 
 steps:
 	PREFETCHT0   (R9)
-	VPBROADCASTD (R12), Y9
-	VPBROADCASTD 4(R12), Y10
-	VMOVDQU      (R8), Y7
-	VPAND        Y0, Y7, Y8
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        Y0, Y7, Y7
-
-	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y9, Y8, Y8
-	VPMADDUBSW Y10, Y7, Y7
-	VPADDW     Y7, Y8, Y8
-	VPMADDWD   Y6, Y8, Y8
-	VPADDD     Y8, Y2, Y2
-	VMOVDQU    32(R8), Y7
-	VPAND      Y0, Y7, Y8
-	VPSRLW     $0x04, Y7, Y7
-	VPAND      Y0, Y7, Y7
-
-	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW   Y9, Y8, Y8
-	VPMADDUBSW   Y10, Y7, Y7
-	VPADDW       Y7, Y8, Y8
-	VPMADDWD     Y6, Y8, Y8
-	VPADDD       Y8, Y3, Y3
-	PREFETCHT0   64(R9)
-	VPBROADCASTD 8(R12), Y9
-	VPBROADCASTD 12(R12), Y10
-	VMOVDQU      64(R8), Y7
-	VPAND        Y0, Y7, Y8
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        Y0, Y7, Y7
-
-	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y9, Y8, Y8
-	VPMADDUBSW Y10, Y7, Y7
-	VPADDW     Y7, Y8, Y8
-	VPMADDWD   Y6, Y8, Y8
-	VPADDD     Y8, Y4, Y4
-	VMOVDQU    96(R8), Y7
-	VPAND      Y0, Y7, Y8
-	VPSRLW     $0x04, Y7, Y7
-	VPAND      Y0, Y7, Y7
-
-	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y9, Y8, Y8
-	VPMADDUBSW Y10, Y7, Y7
-	VPADDW     Y7, Y8, Y8
-	VPMADDWD   Y6, Y8, Y8
-	VPADDD     Y8, Y5, Y5
-	ADDQ       $+128, R8
-	ADDQ       $+128, R9
-	ADDQ       $+16, R12
-	SUBQ       $+2, R11
-	JGE        steps
-
-rest:
-	ADDQ         $+2, R11
-	JZ           coarse
-	PREFETCHT0   (R9)
-	VPBROADCASTD (R12), Y9
-	VPBROADCASTD 4(R12), Y10
-	VMOVDQU      (R8), Y7
-	VPAND        Y0, Y7, Y8
-	VPSRLW       $0x04, Y7, Y7
-	VPAND        Y0, Y7, Y7
-
-	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y9, Y8, Y8
-	VPMADDUBSW Y10, Y7, Y7
-	VPADDW     Y7, Y8, Y8
-	VPMADDWD   Y6, Y8, Y8
-	VPADDD     Y8, Y2, Y2
-	VMOVDQU    32(R8), Y7
-	VPAND      Y0, Y7, Y8
-	VPSRLW     $0x04, Y7, Y7
-	VPAND      Y0, Y7, Y7
-
-	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y9, Y8, Y8
-	VPMADDUBSW Y10, Y7, Y7
-	VPADDW     Y7, Y8, Y8
-	VPMADDWD   Y6, Y8, Y8
-	VPADDD     Y8, Y3, Y3
-	ADDQ       $+64, R8
-	ADDQ       $+64, R9
-	ADDQ       $+8, R12
-
-coarse:
-	MOVQ  coarse+56(FP), R11
-	TESTQ R11, R11
-	JZ    sums
-
-quarters:
-	PREFETCHT0   (R9)
-	VMOVDQU      (R8), Y7
-	VPBROADCASTD (R12), Y9
-	VPAND        Y1, Y7, Y8
+	VPBROADCASTD (R11), Y4
+	VPBROADCASTD 4(R11), Y5
+	VPBROADCASTD 8(R11), Y6
+	VPBROADCASTD 12(R11), Y7
+	VMOVDQU      (R8), Y8
+	VPAND        Y2, Y8, Y9
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y9, Y8, Y8
-	VPBROADCASTD 4(R12), Y9
-	VPSRLW       $0x02, Y7, Y7
-	VPAND        Y1, Y7, Y10
+	VPMADDUBSW Y4, Y9, Y9
+	VPSRLW     $0x02, Y8, Y8
+	VPAND      Y2, Y8, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y9, Y10, Y10
-	VPADDW       Y10, Y8, Y8
-	VPBROADCASTD 8(R12), Y9
-	VPSRLW       $0x02, Y7, Y7
-	VPAND        Y1, Y7, Y10
+	VPMADDUBSW Y5, Y10, Y10
+	VPADDW     Y10, Y9, Y9
+	VPSRLW     $0x02, Y8, Y8
+	VPAND      Y2, Y8, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y9, Y10, Y10
-	VPADDW       Y10, Y8, Y8
-	VPBROADCASTD 12(R12), Y9
-	VPSRLW       $0x02, Y7, Y7
-	VPAND        Y1, Y7, Y10
+	VPMADDUBSW Y6, Y10, Y10
+	VPADDW     Y10, Y9, Y9
+	VPSRLW     $0x02, Y8, Y8
+	VPAND      Y2, Y8, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y9, Y10, Y10
-	VPADDW       Y10, Y8, Y8
-	VPMADDWD     Y6, Y8, Y8
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      32(R8), Y7
-	VPBROADCASTD (R12), Y9
-	VPAND        Y1, Y7, Y8
+	VPMADDUBSW Y7, Y10, Y10
+	VPADDW     Y10, Y9, Y9
+	VPMADDWD   Y3, Y9, Y9
+	VPADDD     Y9, Y0, Y0
+	VMOVDQU    32(R8), Y8
+	VPAND      Y2, Y8, Y9
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y9, Y8, Y8
-	VPBROADCASTD 4(R12), Y9
-	VPSRLW       $0x02, Y7, Y7
-	VPAND        Y1, Y7, Y10
+	VPMADDUBSW Y4, Y9, Y9
+	VPSRLW     $0x02, Y8, Y8
+	VPAND      Y2, Y8, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y9, Y10, Y10
-	VPADDW       Y10, Y8, Y8
-	VPBROADCASTD 8(R12), Y9
-	VPSRLW       $0x02, Y7, Y7
-	VPAND        Y1, Y7, Y10
+	VPMADDUBSW Y5, Y10, Y10
+	VPADDW     Y10, Y9, Y9
+	VPSRLW     $0x02, Y8, Y8
+	VPAND      Y2, Y8, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y9, Y10, Y10
-	VPADDW       Y10, Y8, Y8
-	VPBROADCASTD 12(R12), Y9
-	VPSRLW       $0x02, Y7, Y7
-	VPAND        Y1, Y7, Y10
+	VPMADDUBSW Y6, Y10, Y10
+	VPADDW     Y10, Y9, Y9
+	VPSRLW     $0x02, Y8, Y8
+	VPAND      Y2, Y8, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y9, Y10, Y10
-	VPADDW     Y10, Y8, Y8
-	VPMADDWD   Y6, Y8, Y8
-	VPADDD     Y8, Y3, Y3
-	ADDQ       $+64, R8
-	ADDQ       $+64, R9
-	ADDQ       $+16, R12
-	DECQ       R11
-	JNZ        quarters
-
-sums:
-	MOVL         excess+72(FP), R8
-	VMOVD        R8, X7
-	VPBROADCASTD X7, Y7
-	MOVQ         set+80(FP), R8
-	VPADDD       Y4, Y2, Y2
-	VPSUBD       Y7, Y2, Y2
-	VCVTDQ2PS    Y2, Y2
-	VPADDD       Y5, Y3, Y3
-	VPSUBD       Y7, Y3, Y3
-	VCVTDQ2PS    Y3, Y3
+	VPMADDUBSW   Y7, Y10, Y10
+	VPADDW       Y10, Y9, Y9
+	VPMADDWD     Y3, Y9, Y9
+	VPADDD       Y9, Y1, Y1
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+16, R11
+	DECQ         R12
+	JNZ          steps
+	MOVL         excess+64(FP), R8
+	VMOVD        R8, X4
+	VPBROADCASTD X4, Y4
+	MOVQ         set+72(FP), R8
+	VPSUBD       Y4, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VPSUBD       Y4, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
 	TESTQ        R8, R8
 	JNZ          store
-	VADDPS       (AX)(R10*1), Y2, Y2
-	VADDPS       32(AX)(R10*1), Y3, Y3
+	VADDPS       (AX)(R10*1), Y0, Y0
+	VADDPS       32(AX)(R10*1), Y1, Y1
 
 store:
-	VMOVUPS      Y2, (AX)(R10*1)
-	VMOVUPS      Y3, 32(AX)(R10*1)
-	VMAXPS       Y2, Y3, Y2
-	VEXTRACTF128 $0x01, Y2, X3
-	VMAXPS       X2, X3, X3
-	VPERMILPS    $0x0e, X3, X2
-	VMAXPS       X2, X3, X3
-	VPERMILPS    $0x01, X3, X2
-	VMAXSS       X2, X3, X3
-	VMOVSS       X3, (CX)
+	VMOVUPS      Y0, (AX)(R10*1)
+	VMOVUPS      Y1, 32(AX)(R10*1)
+	VMAXPS       Y0, Y1, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMAXPS       X0, X1, X1
+	VPERMILPS    $0x0e, X1, X0
+	VMAXPS       X0, X1, X1
+	VPERMILPS    $0x01, X1, X0
+	VMAXSS       X0, X1, X1
+	VMOVSS       X1, (CX)
 	ADDQ         $+4, CX
 	ADDQ         $+4, BX
 	DECQ         SI
 	JNZ          panel
+	VZEROUPPER
+	RET
+
+// func Lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·Lines2AVX2(SB), NOSPLIT, $0-44
+	MOVQ         dst+0(FP), AX
+	MOVQ         table+8(FP), CX
+	MOVQ         list+16(FP), DX
+	MOVQ         rows+24(FP), BX
+	MOVQ         vector+32(FP), SI
+	VMOVDQU      (SI), Y0
+	VMOVDQU      64(SI), Y1
+	VMOVDQU      128(SI), Y2
+	VMOVDQU      192(SI), Y3
+	VMOVDQU      32(SI), Y4
+	VMOVDQU      96(SI), Y5
+	VMOVDQU      160(SI), Y6
+	VMOVDQU      224(SI), Y7
+	MOVL         $0x03030303, SI
+	VMOVD        SI, X8
+	VPBROADCASTD X8, Y8
+	MOVL         excess+40(FP), SI
+	MOVL         $0x00010001, DI
+	VMOVD        DI, X9
+	VPBROADCASTD X9, Y9
+
+row:
+	// The row some places ahead, or the last one, is prefetched.
+	MOVQ $+12, DI
+	CMPQ BX, DI
+	JGT  ahead
+	MOVQ BX, DI
+	DECQ DI
+
+ahead:
+	MOVL       (DX)(DI*4), DI
+	SHLQ       $0x06, DI
+	PREFETCHT0 (CX)(DI*1)
+	MOVL       (DX), DI
+	SHLQ       $0x06, DI
+	VMOVDQU    (CX)(DI*1), Y10
+	VPAND      Y8, Y10, Y13
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW Y0, Y13, Y13
+	VPSRLW     $0x02, Y10, Y10
+	VPAND      Y8, Y10, Y12
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW Y1, Y12, Y12
+	VPADDW     Y12, Y13, Y13
+	VPSRLW     $0x02, Y10, Y10
+	VPAND      Y8, Y10, Y12
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW Y2, Y12, Y12
+	VPADDW     Y12, Y13, Y13
+	VPSRLW     $0x02, Y10, Y10
+	VPAND      Y8, Y10, Y12
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW Y3, Y12, Y12
+	VPADDW     Y12, Y13, Y13
+	VMOVDQU    32(CX)(DI*1), Y10
+	VPAND      Y8, Y10, Y11
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW Y4, Y11, Y11
+	VPSRLW     $0x02, Y10, Y10
+	VPAND      Y8, Y10, Y12
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW Y5, Y12, Y12
+	VPADDW     Y12, Y11, Y11
+	VPSRLW     $0x02, Y10, Y10
+	VPAND      Y8, Y10, Y12
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW Y6, Y12, Y12
+	VPADDW     Y12, Y11, Y11
+	VPSRLW     $0x02, Y10, Y10
+	VPAND      Y8, Y10, Y12
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW   Y7, Y12, Y12
+	VPADDW       Y12, Y11, Y11
+	VPADDW       Y11, Y13, Y13
+	VPMADDWD     Y9, Y13, Y13
+	VEXTRACTI128 $0x01, Y13, X10
+	VPADDD       X13, X10, X10
+	VPSHUFD      $0x0e, X10, X11
+	VPADDD       X11, X10, X10
+	VPSHUFD      $0x01, X10, X11
+	VPADDD       X11, X10, X10
+	VMOVD        X10, DI
+	SUBL         SI, DI
+	VXORPS       X10, X10, X10
+	VCVTSI2SSL   DI, X10, X10
+	VADDSS       (AX), X10, X10
+	VMOVSS       X10, (AX)
+	ADDQ         $+4, AX
+	ADDQ         $+4, DX
+	DECQ         BX
+	JNZ          row
 	VZEROUPPER
 	RET
 
@@ -464,30 +460,27 @@ sums:
 	VZEROUPPER
 	RET
 
-// func Scores42AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int)
+// func Scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·Scores42AVX512(SB), NOSPLIT, $0-88
+TEXT ·Scores2AVX512(SB), NOSPLIT, $0-80
 	MOVQ         dst+0(FP), AX
 	MOVQ         top+8(FP), CX
 	MOVQ         table+16(FP), DX
 	MOVQ         list+24(FP), BX
 	MOVQ         panels+32(FP), SI
 	MOVQ         size+40(FP), DI
-	MOVL         $0x0f0f0f0f, R8
-	VMOVD        R8, X0
-	VPBROADCASTD X0, Z0
 	MOVL         $0x03030303, R8
-	VMOVD        R8, X1
-	VPBROADCASTD X1, Z1
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z1
 	MOVL         $0x0c0c0c0c, R8
-	VMOVD        R8, X2
-	VPBROADCASTD X2, Z5
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z3
 	MOVL         $0x30303030, R8
-	VMOVD        R8, X2
-	VPBROADCASTD X2, Z7
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z5
 	MOVL         $0xc0c0c0c0, R8
-	VMOVD        R8, X2
-	VPBROADCASTD X2, Z9
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z7
 
 panel:
 	// The panel some places ahead, or the last one, is prefetched.
@@ -509,108 +502,124 @@ ahead:
 	IMULQ      DI, R8
 	ADDQ       DX, R8
 	SHLQ       $0x06, R10
+	VXORPS     Z0, Z0, Z0
 	VXORPS     Z2, Z2, Z2
-	VXORPS     Z3, Z3, Z3
 	VXORPS     Z4, Z4, Z4
 	VXORPS     Z6, Z6, Z6
-	VXORPS     Z8, Z8, Z8
-	MOVQ       fine+48(FP), R11
-	MOVQ       vector+64(FP), R12
-	SUBQ       $+2, R11
-	JLT        rest
+	MOVQ       vector+56(FP), R11
+	MOVQ       steps+48(FP), R12
 
 steps:
 	PREFETCHT0    (R9)
-	VMOVDQU64     (R8), Z10
-	VPANDD        Z0, Z10, Z11
-	VPDPBUSD.BCST (R12), Z11, Z2
-
-	// The high halves, 16 times.
-	VPANDND       Z10, Z0, Z10
-	VPDPBUSD.BCST 4(R12), Z10, Z6
-	PREFETCHT0    64(R9)
-	VMOVDQU64     64(R8), Z10
-	VPANDD        Z0, Z10, Z11
-	VPDPBUSD.BCST 8(R12), Z11, Z3
-
-	// The high halves, 16 times.
-	VPANDND       Z10, Z0, Z10
-	VPDPBUSD.BCST 12(R12), Z10, Z6
-	ADDQ          $+128, R8
-	ADDQ          $+128, R9
-	ADDQ          $+16, R12
-	SUBQ          $+2, R11
-	JGE           steps
-
-rest:
-	ADDQ          $+2, R11
-	JZ            coarse
-	PREFETCHT0    (R9)
-	VMOVDQU64     (R8), Z10
-	VPANDD        Z0, Z10, Z11
-	VPDPBUSD.BCST (R12), Z11, Z2
-
-	// The high halves, 16 times.
-	VPANDND       Z10, Z0, Z10
-	VPDPBUSD.BCST 4(R12), Z10, Z6
+	VMOVDQU64     (R8), Z8
+	VPANDD        Z1, Z8, Z9
+	VPDPBUSD.BCST (R11), Z9, Z0
+	VPANDD        Z3, Z8, Z9
+	VPDPBUSD.BCST 4(R11), Z9, Z2
+	VPANDD        Z5, Z8, Z9
+	VPDPBUSD.BCST 8(R11), Z9, Z4
+	VPANDD        Z7, Z8, Z9
+	VPDPBUSD.BCST 12(R11), Z9, Z6
 	ADDQ          $+64, R8
 	ADDQ          $+64, R9
-	ADDQ          $+8, R12
-
-coarse:
-	MOVQ  coarse+56(FP), R11
-	TESTQ R11, R11
-	JZ    sums
-
-quarters:
-	PREFETCHT0    (R9)
-	VMOVDQU64     (R8), Z10
-	VPANDD        Z1, Z10, Z11
-	VPDPBUSD.BCST (R12), Z11, Z2
-	VPANDD        Z5, Z10, Z11
-	VPDPBUSD.BCST 4(R12), Z11, Z4
-	VPANDD        Z7, Z10, Z11
-	VPDPBUSD.BCST 8(R12), Z11, Z6
-	VPANDD        Z9, Z10, Z11
-	VPDPBUSD.BCST 12(R12), Z11, Z8
-	ADDQ          $+64, R8
-	ADDQ          $+64, R9
-	ADDQ          $+16, R12
-	DECQ          R11
-	JNZ           quarters
-
-sums:
-	MOVL         excess+72(FP), R8
-	VMOVD        R8, X10
-	VPBROADCASTD X10, Z10
-	MOVQ         set+80(FP), R8
-	VPADDD       Z3, Z2, Z2
-	VPSRAD       $0x02, Z4, Z4
-	VPADDD       Z4, Z2, Z2
-	VPSRAD       $0x04, Z6, Z6
-	VPADDD       Z6, Z2, Z2
-	VPSRAD       $0x06, Z8, Z8
-	VPADDD       Z8, Z2, Z2
-	VPSUBD       Z10, Z2, Z2
-	VCVTDQ2PS    Z2, Z2
-	TESTQ        R8, R8
-	JNZ          store
-	VADDPS       (AX)(R10*1), Z2, Z2
+	ADDQ          $+16, R11
+	DECQ          R12
+	JNZ           steps
+	MOVL          excess+64(FP), R8
+	VMOVD         R8, X8
+	VPBROADCASTD  X8, Z8
+	MOVQ          set+72(FP), R8
+	VPSRAD        $0x02, Z2, Z2
+	VPADDD        Z2, Z0, Z0
+	VPSRAD        $0x04, Z4, Z4
+	VPADDD        Z4, Z0, Z0
+	VPSRAD        $0x06, Z6, Z6
+	VPADDD        Z6, Z0, Z0
+	VPSUBD        Z8, Z0, Z0
+	VCVTDQ2PS     Z0, Z0
+	TESTQ         R8, R8
+	JNZ           store
+	VADDPS        (AX)(R10*1), Z0, Z0
 
 store:
-	VMOVUPS       Z2, (AX)(R10*1)
-	VEXTRACTF64X4 $0x01, Z2, Y3
-	VMAXPS        Y2, Y3, Y3
-	VEXTRACTF128  $0x01, Y3, X2
-	VMAXPS        X3, X2, X2
-	VPERMILPS     $0x0e, X2, X3
-	VMAXPS        X3, X2, X2
-	VPERMILPS     $0x01, X2, X3
-	VMAXSS        X3, X2, X2
-	VMOVSS        X2, (CX)
+	VMOVUPS       Z0, (AX)(R10*1)
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VMAXPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VMAXPS        X2, X0, X0
+	VPERMILPS     $0x0e, X0, X2
+	VMAXPS        X2, X0, X0
+	VPERMILPS     $0x01, X0, X2
+	VMAXSS        X2, X0, X0
+	VMOVSS        X0, (CX)
 	ADDQ          $+4, CX
 	ADDQ          $+4, BX
 	DECQ          SI
 	JNZ           panel
+	VZEROUPPER
+	RET
+
+// func Lines2AVX512(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
+TEXT ·Lines2AVX512(SB), NOSPLIT, $0-44
+	MOVQ         dst+0(FP), AX
+	MOVQ         table+8(FP), CX
+	MOVQ         list+16(FP), DX
+	MOVQ         rows+24(FP), BX
+	MOVQ         vector+32(FP), SI
+	VMOVDQU64    (SI), Z0
+	VMOVDQU64    64(SI), Z1
+	VMOVDQU64    128(SI), Z2
+	VMOVDQU64    192(SI), Z3
+	MOVL         $0x03030303, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Z4
+	MOVL         excess+40(FP), SI
+
+row:
+	// The row some places ahead, or the last one, is prefetched.
+	MOVQ $+12, DI
+	CMPQ BX, DI
+	JGT  ahead
+	MOVQ BX, DI
+	DECQ DI
+
+ahead:
+	MOVL          (DX)(DI*4), DI
+	SHLQ          $0x06, DI
+	PREFETCHT0    (CX)(DI*1)
+	MOVL          (DX), DI
+	SHLQ          $0x06, DI
+	VXORPS        Z7, Z7, Z7
+	VMOVDQU64     (CX)(DI*1), Z5
+	VPANDD        Z4, Z5, Z6
+	VPDPBUSD      Z0, Z6, Z7
+	VPSRLW        $0x02, Z5, Z5
+	VPANDD        Z4, Z5, Z6
+	VPDPBUSD      Z1, Z6, Z7
+	VPSRLW        $0x02, Z5, Z5
+	VPANDD        Z4, Z5, Z6
+	VPDPBUSD      Z2, Z6, Z7
+	VPSRLW        $0x02, Z5, Z5
+	VPANDD        Z4, Z5, Z6
+	VPDPBUSD      Z3, Z6, Z7
+	VEXTRACTI64X4 $0x01, Z7, Y5
+	VPADDD        Y7, Y5, Y5
+	VEXTRACTI128  $0x01, Y5, X6
+	VPADDD        X5, X6, X6
+	VPSHUFD       $0x0e, X6, X5
+	VPADDD        X5, X6, X6
+	VPSHUFD       $0x01, X6, X5
+	VPADDD        X5, X6, X6
+	VMOVD         X6, DI
+	SUBL          SI, DI
+	VXORPS        X5, X5, X5
+	VCVTSI2SSL    DI, X5, X5
+	VADDSS        (AX), X5, X5
+	VMOVSS        X5, (AX)
+	ADDQ          $+4, AX
+	ADDQ          $+4, DX
+	DECQ          BX
+	JNZ           row
 	VZEROUPPER
 	RET

@@ -206,8 +206,22 @@ func (l Level) FoldInts(v []reg.VecVirtual, op func(...Op)) reg.GPVirtual {
 	} else {
 		op(v[0], v[1], y)
 	}
+	return foldInts(y, op)
+}
+
+// SumInts returns the sum of the int32 lanes of a register.
+func (l Level) SumInts(v reg.VecVirtual) reg.GPVirtual {
+	add := func(x ...Op) { VPADDD(x[0], x[1], x[2]) }
+	if l.Bytes == 64 {
+		return l.FoldInts([]reg.VecVirtual{v}, add)
+	}
+	return foldInts(v, add)
+}
+
+// foldInts is FoldInts for eight lanes.
+func foldInts(y reg.VecVirtual, op func(...Op)) reg.GPVirtual {
 	x, t := XMM(), XMM()
-	VEXTRACTI128(U8(1), y, x)
+	VEXTRACTI128(U8(1), y.AsY(), x)
 	op(y.AsX(), x, x)
 	VPSHUFD(U8(0b1110), x, t)
 	op(t, x, x)

@@ -43,8 +43,9 @@ type survey struct {
 	n, k  int
 	first []need // of the best labels
 	best  []need // of the k best labels of each context
-	// For each context, the share of the codes within each reach, and the number of labels within
-	// each of the deviations.
+	// For each of some of the contexts, the share of the codes within each reach, and the number of
+	// labels within each of the deviations.
+	costs        int
 	looked, kept []float32
 }
 
@@ -62,7 +63,8 @@ func (m *maker) places() []int {
 // survey looks at all labels for each of the held-out contexts, whose best labels are given.
 func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, places []int, done func(int)) (*survey, error) {
 	n := len(held) / m.Dim
-	v := &survey{n: n, k: m.K, first: make([]need, n), best: make([]need, n*m.K), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations))}
+	v := &survey{n: n, k: m.K, first: make([]need, n), best: make([]need, n*m.K), costs: (n + costEvery - 1) / costEvery}
+	v.looked, v.kept = make([]float32, v.costs*len(reaches)), make([]float32, v.costs*len(deviations))
 	var spreads [previewing.Stages][]float64
 	for j := range spreads {
 		spreads[j] = make([]float64, n)
@@ -88,38 +90,85 @@ func (m *maker) survey(ctx context.Context, model *previewing.Model, held []floa
 	if m.Biased > 0 {
 		m.Short = slices.Sorted(slices.Values(norms))[n/100]
 	}
+	raw := make([]previewing.Need, len(best))
+	err = m.each(ctx, model, held, done, func(s *previewing.Searcher, c int, h []float32) error {
+		var none exact.Request
+		l, of := s.Look(), raw[c*m.K:(c+1)*m.K]
+		known := l.Coordinates(h) // else the layer answers
+		if known {
+			l.First(m.K, &none)
+		}
+		for j, p := range best[c*m.K : (c+1)*m.K] {
+			if of[j] = previewing.Found(); known && places[p.ID] >= 0 {
+				of[j] = l.Needs(places[p.ID])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.findFactors(raw)
+	for i := range raw {
+		reach, deviations := m.Takes(&raw[i])
+		v.best[i] = need{float32(max(reach, -1)), float32(max(deviations, -1))}
+	}
+	for c := range v.first {
+		v.first[c] = v.best[c*m.K]
+	}
 	type room struct {
 		s   *previewing.Searcher
-		req []float32 // of each panel
+		req []float32 // of each row
 	}
-	fresh := func() room { return room{model.Over(m.layer), make([]float32, m.Panels())} }
-	return v, parallel.With(ctx, 0, n, 16, done, fresh, func(r room, lo, hi int) error {
-		for c := lo; c < hi; c++ {
-			if l := r.s.Look(); l.Coordinates(held[c*m.Dim : (c+1)*m.Dim]) { // else the layer answers
-				m.needs(v, l, c, best[c*m.K:(c+1)*m.K], places, r.req)
+	fresh := func() room { return room{model.Over(m.layer), make([]float32, m.Panels()*kernels.PanelRows)} }
+	return v, parallel.With(ctx, 0, v.costs, 4, nil, fresh, func(r room, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			if l, c := r.s.Look(), i*costEvery; l.Coordinates(held[c*m.Dim : (c+1)*m.Dim]) {
+				m.cost(v, l, i, r.req)
 			}
 		}
 		return nil
 	})
 }
 
-// needs finds the needs and the costs of a context, whose coordinates l has.
-func (m *maker) needs(v *survey, l *previewing.Look, c int, best []exact.Prediction, places []int, req []float32) {
-	var none exact.Request
-	l.First(m.K, &none)
-	for j, p := range best {
-		if at := places[p.ID]; at >= 0 {
-			v.best[c*m.K+j] = m.needOf(l, at)
+// costEvery is the number of held-out contexts of which one tells what rungs cost.
+const costEvery = 8
+
+// findFactors finds the factors of the reach: a stage leaves out as many of the best labels as another,
+// about.
+func (m *maker) findFactors(needs []previewing.Need) {
+	const left = 0.01
+	at := make([]float64, previewing.Stages-1)
+	for j := range at {
+		x := make([]float64, len(needs))
+		for i := range needs {
+			x[i] = needs[i].Reach[j]
+		}
+		slices.Sort(x)
+		at[j] = x[len(x)-1-int(left*float64(len(x)))]
+	}
+	for j := range at {
+		m.Factors[j] = usualFactors[j]
+		if at[0] > 1 {
+			m.Factors[j] = min(max(at[j]/at[0], usualFactors[j]/2), 2*usualFactors[j])
 		}
 	}
-	v.first[c] = v.best[c*m.K]
-	shares := v.looked[c*len(reaches) : (c+1)*len(reaches)]
+}
+
+// usualFactors are the factors of the reach without held-out contexts.
+var usualFactors = [previewing.Stages - 1]float64{1, 1, 0.85, 0.5}
+
+// cost finds the costs of a context, whose coordinates l has.
+func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
+	var none exact.Request
+	l.First(m.K, &none)
+	shares := v.looked[i*len(reaches) : (i+1)*len(reaches)]
 	for i := range req {
 		req[i] = float32(math.Inf(-1))
 	}
 	for j := range previewing.Stages {
 		from, to := m.Stage(j)
-		part := float32(kernels.RowBytes42(to, min(to, m.Fine))-kernels.RowBytes42(from, min(from, m.Fine))) / float32(m.RowBytes()*m.Panels())
+		part := float32(to-from) / float32(m.Codes*len(req))
 		for _, x := range req {
 			if i, _ := slices.BinarySearch(reaches, float64(x)); i < len(shares) {
 				shares[i] += part
@@ -130,19 +179,17 @@ func (m *maker) needs(v *survey, l *previewing.Look, c int, best []exact.Predict
 		}
 	}
 	sumUp(shares)
-	kept := v.kept[c*len(deviations) : (c+1)*len(deviations)]
-	for _, row := range l.Near(deviations[len(deviations)-1]) {
-		if i, _ := slices.BinarySearch(deviations, l.Distance(row)); i < len(kept) {
+	for i := range req {
+		req[i] = float32(math.Inf(-1))
+	}
+	l.Reaches(previewing.Stages-1, req)
+	kept := v.kept[i*len(deviations) : (i+1)*len(deviations)]
+	for _, x := range req {
+		if i, _ := slices.BinarySearch(deviations, float64(x)); i < len(kept) {
 			kept[i]++
 		}
 	}
 	sumUp(kept)
-}
-
-// needOf returns the needs of the label at a place, after a first look.
-func (m *maker) needOf(l *previewing.Look, place int) need {
-	n := l.Needs(place)
-	return need{float32(max(n.Within(m.Margin), -1)), float32(max(n.Deviations, -1))}
 }
 
 func sumUp(x []float32) {
@@ -175,7 +222,9 @@ func (v *survey) options(bounds []float64, margin float64, amounts []float32, ta
 					o.missedK++
 				}
 			}
-			o.cost += takes(float64(amounts[c*len(bounds)+at])) / float64(v.n)
+		}
+		for c := range v.costs {
+			o.cost += takes(float64(amounts[c*len(bounds)+at])) / float64(v.costs)
 		}
 		list = append(list, o)
 	}

@@ -70,42 +70,31 @@ func eachLabel[S any](ctx context.Context, m *maker, fresh func() S, work func(s
 }
 
 const (
-	clip       = 3.5  // deviations of a coordinate that codes of 4 bits reach to
-	coarseStep = 1.0  // deviations from a code of 2 bits to the next: the best for a normal distribution
 	someLabels = 4096 // which give the steps of codes
-	finest     = 2    // codes of a coordinate
+	finest     = 4    // codes of a coordinate
+	middle     = 1.5  // the number of a code that means 0
 )
 
-// middle is half the largest number of a code, which means 0.
-func (m *maker) middle(code int) float64 {
-	if code < m.Fine {
-		return 7.5
-	}
-	return 1.5
-}
+// stepsOf are the steps of a code to try, in deviations of what is left of a coordinate.
+var stepsOf = []float64{0.8, 0.9, 1, 1.1, 1.2, 1.35}
 
-// code returns the number of code c for x in steps of 1/scale, and what it leaves of x.
-func (m *maker) code(c int, x, scale float64) (code byte, left float64) {
+// code returns the number of a code for x in steps of 1/scale, and what it leaves of x.
+func code(x, step, scale float64) (code byte, left float64) {
 	const toInt = 3 << 51
-	middle := m.middle(c)
 	code = byte(math.Float64bits(min(max(float64(x*scale)+middle, 0), 2*middle) + toInt))
-	return code, x - float64((float64(code)-middle)*float64(m.Steps[c]))
+	return code, x - float64((float64(code)-middle)*step)
 }
 
-// scales returns codes per coordinate, of each code.
-func (m *maker) scales() []float64 {
-	scales := make([]float64, len(m.Steps))
-	for c, step := range m.Steps {
-		if step > 0 {
-			scales[c] = 1 / float64(step)
-		}
+// scaleOf returns codes per coordinate.
+func scaleOf(step float32) float64 {
+	if step > 0 {
+		return 1 / float64(step)
 	}
-	return scales
+	return 0
 }
 
-// allot gives codes to coordinates: each of 4 bits to the one of which most is left, at most two to
-// one of them, and those of 2 bits to the largest others. It finds the steps of the codes, and what
-// each stage leaves, by some labels.
+// allot gives codes to coordinates: each to the one of which most is left, at most four to one of
+// them. It finds the steps of the codes, and what each stage leaves, by some labels.
 func (m *maker) allot(ctx context.Context) error {
 	n := min(m.Labels, someLabels)
 	left := make([][]float64, m.Coordinates) // of each coordinate, of the labels
@@ -133,34 +122,32 @@ func (m *maker) allot(ctx context.Context) error {
 	for stage := range previewing.Stages {
 		from, to := m.Stage(stage)
 		for c := from; c < to; c++ {
-			most := finest
-			if c >= m.Fine {
-				most = 1
-			}
 			r := -1
 			for i, x := range squares {
-				if codes[i] < most && (r < 0 || x > squares[r]) {
+				if codes[i] < finest && (r < 0 || x > squares[r]) {
 					r = i
 				}
 			}
 			if r < 0 {
 				continue // no coordinate is left: the code is always 0 steps
 			}
-			step := float64(math.Sqrt(squares[r]) * coarseStep)
-			switch {
-			case c < m.Fine && codes[r] == 0:
-				step = float64(math.Sqrt(squares[r]) * (clip / 7.5))
-			case c < m.Fine:
-				step = float64(m.Steps[slices.Index(m.Of[:c], uint32(r))]) / 16
+			step, least := 0.0, math.Inf(1)
+			for _, of := range stepsOf {
+				trial, square := float32(math.Sqrt(squares[r])*of), 0.0
+				scale := scaleOf(trial)
+				for _, x := range left[r] {
+					_, x = code(x, float64(trial), scale)
+					square += float64(x * x)
+				}
+				if square < least {
+					step, least = float64(trial), square
+				}
 			}
 			m.Of[c], m.Steps[c] = uint32(r), float32(step)
 			codes[r]++
-			scale := 0.0
-			if m.Steps[c] > 0 {
-				scale = 1 / float64(m.Steps[c])
-			}
+			scale := scaleOf(m.Steps[c])
 			for i, x := range left[r] {
-				_, left[r][i] = m.code(c, x, scale)
+				_, left[r][i] = code(x, float64(m.Steps[c]), scale)
 			}
 			squares[r] = linear.Dot(left[r], left[r]) / float64(n)
 		}
@@ -176,7 +163,7 @@ type coded struct {
 	codes  []byte                       // packed
 	near   []float32                    // the first coordinates and the rise, which tell labels that are alike
 	left   [previewing.Stages][]float64 // the squares of what codes leave
-	rises  [previewing.Stages - 1][]rise
+	rises  [previewing.Stages][]rise
 	beyond []float64 // the same, outside the coordinates
 	far    []float64 // the square of the length of the row outside them, about
 }
@@ -189,8 +176,9 @@ func (r rise) at(mark float32) float32 { return float32(r.share*mark) + r.start 
 
 const nearIn = 24
 
-// encode makes the codes of all labels, and finds how what they leave rises. The direction of a label is M w', M the covariance of states: in coordinates, whose second moments
-// are 1, the label's coordinates, less the mean context times its product with them.
+// encode makes the codes of all labels, and finds how what they leave rises. The direction of a
+// label is M w', M the covariance of states: in coordinates, whose second moments are 1, the label's
+// coordinates, less the mean context times its product with them.
 func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*coded, error) {
 	n, size := m.Labels, m.RowBytes()
 	dim := min(nearIn, m.Coordinates) + 1
@@ -201,7 +189,11 @@ func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*code
 	for j := range x.rises {
 		x.rises[j] = make([]rise, n)
 	}
-	scales, readers := m.scales(), m.readers(slices.Concat(m.through, m.outside, m.rest))
+	readers := m.readers(slices.Concat(m.through, m.outside, m.rest))
+	scales := make([]float64, len(m.Steps))
+	for c, step := range m.Steps {
+		scales[c] = scaleOf(step)
+	}
 	type worker struct {
 		*reader
 		codes []byte
@@ -225,17 +217,21 @@ func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*code
 			from, to := m.Stage(j)
 			for c := from; c < to; c++ {
 				r := m.Of[c]
-				w.codes[c], a[r] = m.code(c, a[r], scales[c])
+				w.codes[c], a[r] = code(a[r], float64(m.Steps[c]), scales[c])
 			}
 			x.left[j][id] = linear.Dot(a, a)
-			if j < len(x.rises) && slope > 0 {
+			if slope > 0 {
 				start := linear.Dot(a, mean)
 				share := min(max((linear.Dot(a, w.whole)-float64(start*usual)+x.beyond[id])/slope, 0), 1)
 				x.rises[j][id] = rise{float32(share), float32(start - float64(share*usual))}
 			}
 		}
 		x.near[(id+1)*dim-1] = x.rises[0][id].at(mark)
-		encode.PackCodes42(x.codes[id*size:], w.codes, m.Fine)
+		panel := min(m.Codes, previewing.PanelCodes)
+		encode.PackCodes2(x.codes[id*size:], w.codes[:panel])
+		for c := panel; c < m.Codes; c += kernels.LineCodes {
+			encode.PackLine2(x.codes[id*size+c/4:], w.codes[c:])
+		}
 	})
 }
 

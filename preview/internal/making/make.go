@@ -37,7 +37,6 @@ const (
 	leastStates = 64
 	heldRuns    = 64 // of states
 	markStates  = 64
-	mostFine    = 64 // codes of 4 bits: the other coordinates have hardly more variance than is left outside
 )
 
 // maker makes a model of a layer, step by step.
@@ -111,8 +110,10 @@ func begin(l *exact.Layer, states []float32, opt *Options) (m *maker, from, held
 		}
 	}
 	m.Coordinates = min(cmp.Or(opt.Coordinates, 384), m.Width())
-	m.Fine = min((m.Coordinates+7)&^7, mostFine)
-	m.Codes = m.Fine + (max(m.Coordinates-m.Fine, 0)+15)&^15
+	if m.Codes = (finest*m.Coordinates + 15) &^ 15; m.Codes > previewing.PanelCodes {
+		lines := (m.Codes - previewing.PanelCodes + kernels.LineCodes - 1) / kernels.LineCodes
+		m.Codes = previewing.PanelCodes + min(lines, previewing.Stages-previewing.PanelStages)*kernels.LineCodes
+	}
 	return m, from, held, nil
 }
 

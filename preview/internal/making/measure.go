@@ -63,7 +63,7 @@ func (m *maker) each(ctx context.Context, model *previewing.Model, contexts []fl
 func (m *maker) measure(ctx context.Context, model *previewing.Model, states, held []float32) error {
 	n := len(held) / m.Dim
 	m.HeldOut = n
-	m.Margin = ownSlack
+	m.Factors, m.Margins = usualFactors, [previewing.Stages]float64(slices.Repeat([]float64{ownSlack}, previewing.Stages))
 	if n == 0 {
 		for i := range factors {
 			x := float64(i) / float64(len(factors)-1)
@@ -89,7 +89,7 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 			learned = append(learned, n)
 		}
 	}
-	deviations := m.findMargin(learned)
+	m.findMargins(learned)
 	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0.4, 0.6))
 	if err != nil {
 		return err
@@ -99,9 +99,6 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 		return err
 	}
 	m.Rungs = needs.choose(m, 1-p1, 1-pk)
-	for i := range m.Rungs {
-		m.Rungs[i].Deviations = max(m.Rungs[i].Deviations, deviations)
-	}
 	m.Normal = slices.Index(factors, 1)
 	if err := m.measureSums(ctx, model, held); err != nil {
 		return err
@@ -167,31 +164,29 @@ type ownMethod struct {
 	needs  []previewing.Need // of all labels
 }
 
-// likely is what nearly all own states need at most, with likelyMargin. More counts only if an exact
-// search has found the state.
+// likely is a rung that finds nearly all own states.
 var likely = previewing.Rung{Deviations: 3, Reach: 3}
 
 const (
+	// likelyMargin is the margin that nearly all own states need at most. More counts only if an exact
+	// search has found the state.
 	likelyMargin = 0.5
 	// ownSlack is added to what own states need, in spreads: states of other texts have another
 	// covariance, along which labels lead by other directions.
-	ownSlack = 0.5
+	ownSlack = 0.75
 )
 
 // Finds leaves the needs of the label. The label is missed if they are unlikely.
 func (o *ownMethod) Finds(id uint32, h []float32) (rung int, missed bool, err error) {
 	var none exact.Request
-	n := previewing.Need{Deviations: math.Inf(-1)} // of an outlier, and of one that the exact layer finds
-	for j := range n.Margin {
-		n.Reach[j], n.Margin[j] = math.Inf(-1), math.Inf(-1)
-	}
+	n := previewing.Found() // of an outlier, and of one that the exact layer finds
 	if at := o.places[id]; at >= 0 && o.look.Coordinates(h) {
 		if o.look.First(1, &none); !math.IsInf(float64(o.look.Mark), -1) {
 			n = o.look.Needs(at)
 		}
 	}
 	o.needs[id] = n
-	return 0, slices.Max(n.Margin[:]) > likelyMargin || n.Deviations > likely.Deviations, nil
+	return 0, slices.Max(n.Margin[:]) > likelyMargin, nil
 }
 
 // ownNeeds returns the needs of labels that have own states, of a sample of all labels.
@@ -220,23 +215,23 @@ func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []
 	return needs, nil
 }
 
-// findMargin takes the margin, and returns the deviations, that own states need, but for the few that
-// may be missed: half of these for each. So every rung finds them, however far it looks.
-func (m *maker) findMargin(needs []previewing.Need) (deviations float64) {
+// findMargins finds the margins that own states need after each stage, but for the few that may be
+// missed. So every rung finds them, however far it looks.
+func (m *maker) findMargins(needs []previewing.Need) {
 	if len(needs) == 0 {
-		return 0
+		return
 	}
 	few := int((1-precision.TargetOwn)*float64(len(needs))) / 2
-	most := func(of func(n *previewing.Need) float64) float64 {
+	for j := range m.Margins {
 		x := make([]float64, len(needs))
 		for i := range needs {
-			x[i] = of(&needs[i])
+			x[i] = needs[i].Margin[j]
 		}
 		slices.Sort(x)
-		return max(x[len(x)-1-few], 0) + ownSlack
+		if most := x[len(x)-1-few]; !math.IsInf(most, 0) {
+			m.Margins[j] = most + ownSlack
+		}
 	}
-	m.Margin = most(func(n *previewing.Need) float64 { return slices.Max(n.Margin[:]) })
-	return most(func(n *previewing.Need) float64 { return n.Deviations })
 }
 
 // measureOwn finds the shares of own states that the rungs find.
@@ -248,7 +243,7 @@ func (m *maker) measureOwn(needs []previewing.Need) {
 	for i := range m.Rungs {
 		missed := make([]int, len(needs))
 		for j := range needs {
-			if n := &needs[j]; n.Within(m.Margin) > m.Rungs[i].Reach || n.Deviations > m.Rungs[i].Deviations {
+			if reach, deviations := m.Takes(&needs[j]); reach > m.Rungs[i].Reach || deviations > m.Rungs[i].Deviations {
 				missed[j] = 1
 			}
 		}

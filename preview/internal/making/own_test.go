@@ -185,7 +185,7 @@ func TestWithoutSharesOwnStatesAreMissed(t *testing.T) {
 	ids, states := ownStates(t, 2000, []previewing.Rung{fast}, 0)
 	missed := map[*previewing.Model]int{}
 	without := withRungs(x.model, fast)
-	without.Parts().Margin = 0
+	without.Parts().Margins = [previewing.Stages]float64{}
 	clear(without.Parts().Shares)
 	for _, m := range []*previewing.Model{x.model, without} {
 		look := m.Over(x.layer).Look()
@@ -232,10 +232,10 @@ func TestCodesMissAShareOfTheRise(t *testing.T) {
 			for j, v := range u {
 				h[j] = float32(mean[j] + far*v)
 			}
-			var before, after [previewing.Stages - 1]float64
+			var before, after [previewing.Stages]float64
 			for _, c := range []struct {
 				h  []float32
-				to *[previewing.Stages - 1]float64
+				to *[previewing.Stages]float64
 			}{{floats32(mean), &before}, {h, &after}} {
 				if !look.Coordinates(c.h) {
 					t.Fatal("found a context without previews, expected one with them")
