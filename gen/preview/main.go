@@ -17,8 +17,8 @@ const (
 	turn      = 2 // steps whose sums do not wait for each other (AVX-512)
 	four      = 4 // bytes of a vector that a lane multiplies at once
 	quarters  = 4 // of a byte
-	lookAhead = 4 // panels of a list
-	rowsAhead = 12
+	lookAhead = 8 // panels of a list
+	rowsAhead = 32
 )
 
 func main() {
@@ -146,24 +146,24 @@ func scores7(l emit.Level) {
 // scores2 adds the products of codes of 2 bits with a vector to scores, for listed panels.
 func scores2(l emit.Level) {
 	l.Function("Scores2", "func(dst, top *float32, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, set int)",
-		"adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, and a panel has size bytes.")
+		"adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.")
 	dst, top := Load(Param("dst"), GP64()), Load(Param("top"), GP64())
 	table, list := Load(Param("table"), GP64()), Load(Param("list"), GP64())
 	panels, size := Load(Param("panels"), GP64()), Load(Param("size"), GP64())
 	p, next, at := GP64(), GP64(), GP64()
 	parts := line / l.Bytes
-	sum, masks := l.Vecs(parts), []reg.VecVirtual{bytes(l, 0x03030303)}
+	sum, half := l.Vecs(parts), l.Vecs(parts) // half: sums of the second and the last quarters, times 4
+	masks, shift := []reg.VecVirtual{bytes(l, 0x03030303), bytes(l, 0x0c0c0c0c)}, 2
 	// AVX-512 adds codes where they are in a byte, times 4, 16 and 64, to sums of their own.
 	times := []reg.VecVirtual{sum[0]}
 	var one reg.VecVirtual
 	if l.Bytes == 32 {
 		one = bytes(l, 0x00010001)
 	} else {
-		for i := 1; i < quarters; i++ {
-			times = append(times, l.Vec())
-			masks = append(masks, bytes(l, 0x03030303<<(2*i)))
-		}
+		times = append(times, half[0], l.Vec(), l.Vec())
+		masks = append(masks, bytes(l, 0x30303030), bytes(l, 0xc0c0c0c0))
 	}
+	excess := broadcastInt(l, "excess")
 	// find writes the memory of the panel at a place of the list to to.
 	find := func(to reg.GPVirtual, place Mem) {
 		MOVL(place, to.As32())
@@ -186,9 +186,13 @@ func scores2(l emit.Level) {
 	find(p, Mem{Base: list})
 	SHLQ(U8(6), at)
 	emit.Zero(sum...)
-	emit.Zero(times[1:]...)
+	emit.Zero(half...)
+	if l.Bytes == 64 {
+		emit.Zero(times[2:]...)
+	}
 	h, steps := Load(Param("vector"), GP64()), Load(Param("steps"), GP64())
 	Label("steps")
+	Comment("Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.")
 	PREFETCHT0(Mem{Base: next})
 	if l.Bytes == 64 {
 		w, t := l.Vec(), l.Vec()
@@ -198,15 +202,13 @@ func scores2(l emit.Level) {
 			VPDPBUSD_BCST(Mem{Base: h, Disp: four * i}, t, times[i])
 		}
 	} else {
-		v, w, t, x := l.Vecs(quarters), l.Vec(), l.Vec(), l.Vec()
+		v, w, t := l.Vecs(quarters), l.Vec(), l.Vec()
 		for i := range v {
 			VPBROADCASTD(Mem{Base: h, Disp: four * i}, v[i])
 		}
 		for part := range parts {
 			VMOVDQU(Mem{Base: p, Disp: l.Bytes * part}, w)
-			quarterSums(v, w, t, x, masks[0])
-			VPMADDWD(one, t, t)
-			VPADDD(t, sum[part], sum[part])
+			quarterSums(v, w, t, sum[part], half[part], masks)
 		}
 	}
 	ADDQ(I32(line), p)
@@ -214,12 +216,17 @@ func scores2(l emit.Level) {
 	ADDQ(I32(quarters*four), h)
 	DECQ(steps)
 	JNZ(LabelRef("steps"))
-	excess := broadcastInt(l, "excess")
 	set := Load(Param("set"), GP64())
-	for _, x := range sum {
-		for i, a := range times[1:] {
-			VPSRAD(U8(2*(i+1)), a, a)
-			VPADDD(a, x, x)
+	for part, x := range sum {
+		if l.Bytes == 64 {
+			for i, a := range times[1:] {
+				VPSRAD(U8(shift*(i+1)), a, a)
+				VPADDD(a, x, x)
+			}
+		} else {
+			VPSRAW(U8(shift), half[part], half[part])
+			VPADDW(half[part], x, x)
+			VPMADDWD(one, x, x)
 		}
 		VPSUBD(excess, x, x)
 		VCVTDQ2PS(x, x)
@@ -243,21 +250,17 @@ func scores2(l emit.Level) {
 	emit.End()
 }
 
-// quarterSums leaves the products of the quarters of the bytes of w with the vectors v, summed over
-// the quarters and pairs of bytes, in t. It uses x.
-func quarterSums(v []reg.VecVirtual, w, t, x, mask reg.VecVirtual) {
+// quarterSums adds the products of the quarters of the bytes of w with the vectors v, in pairs of bytes:
+// of the first and the third to sum, and of the others, times 4, to half. It uses t.
+func quarterSums(v []reg.VecVirtual, w, t, sum, half reg.VecVirtual, masks []reg.VecVirtual) {
 	for i := range v {
-		to := t
-		if i > 0 {
-			VPSRLW(U8(2), w, w)
-			to = x
+		if i == 2 {
+			VPSRLW(U8(4), w, w)
 		}
-		VPAND(mask, w, to)
-		Comment("Sums of eight products are at most 8*3*128 in magnitude.")
-		VPMADDUBSW(v[i], to, to)
-		if i > 0 {
-			VPADDW(x, t, t)
-		}
+		VPAND(masks[i%2], w, t)
+		VPMADDUBSW(v[i], t, t)
+		to := []reg.VecVirtual{sum, half}[i%2]
+		VPADDW(t, to, to)
 	}
 }
 
@@ -281,7 +284,7 @@ func lines2(l emit.Level) {
 			}
 		}
 	}
-	mask, excess := bytes(l, 0x03030303), GP32()
+	masks, excess := []reg.VecVirtual{bytes(l, 0x03030303), bytes(l, 0x0c0c0c0c)}, GP32()
 	Load(Param("excess"), excess)
 	var one reg.VecVirtual
 	if l.Bytes == 32 {
@@ -301,31 +304,30 @@ func lines2(l emit.Level) {
 	PREFETCHT0(Mem{Base: table, Index: row, Scale: 1})
 	MOVL(Mem{Base: list}, row.As32())
 	SHLQ(U8(6), row)
-	w, t, x := l.Vec(), l.Vec(), l.Vec()
-	sum := []reg.VecVirtual{l.Vec()}
+	w, t, sum := l.Vec(), l.Vec(), l.Vec()
+	emit.Zero(sum)
 	if l.Bytes == 64 {
-		emit.Zero(sum...)
 		VMOVDQU64(Mem{Base: table, Index: row, Scale: 1}, w)
 		for i := range quarters {
 			if i > 0 {
 				VPSRLW(U8(2), w, w)
 			}
-			VPANDD(mask, w, t)
-			VPDPBUSD(v[0][i], t, sum[0])
+			VPANDD(masks[0], w, t)
+			VPDPBUSD(v[0][i], t, sum)
 		}
 	} else {
+		half := l.Vec() // sums of the second and the last quarters, times 4
+		emit.Zero(half)
 		for part := range parts {
 			VMOVDQU(Mem{Base: table, Index: row, Scale: 1, Disp: l.Bytes * part}, w)
-			to := sum[0]
-			if part > 0 {
-				to = t
-			}
-			quarterSums(v[part], w, to, x, mask)
+			quarterSums(v[part], w, t, sum, half, masks)
 		}
-		VPADDW(t, sum[0], sum[0])
-		VPMADDWD(one, sum[0], sum[0])
+		Comment("Sums of eight products with up to 4*3 are at most 8*12*128 in magnitude.")
+		VPSRAW(U8(2), half, half)
+		VPADDW(half, sum, sum)
+		VPMADDWD(one, sum, sum)
 	}
-	total := l.SumInts(sum[0])
+	total := l.SumInts(sum)
 	SUBL(excess, total)
 	score := XMM()
 	VXORPS(score, score, score)

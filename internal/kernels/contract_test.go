@@ -97,6 +97,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Scores7 panels", "length of panels", func() { Scores7(dst32, make([]byte, 63), make([]int8, 4), make([]int8, 4), 1) }},
 		{"Scores7 dst", "length of dst", func() { Scores7(dst32, make([]byte, 64), make([]int8, 4), make([]int8, 4), 1) }},
 		{"Scores2 codes", "not a positive multiple", func() { Scores2(f(16), f(1), make([]byte, 64), []uint32{0}, make([]int8, 20), 0, true) }},
+		{"Scores2 long vector", "more than 80", func() { Scores2(nil, nil, nil, nil, make([]int8, 96), 0, true) }},
 		{"Scores2 vector", "not a positive multiple", func() { Scores2(nil, nil, nil, nil, nil, 0, true) }},
 		{"Scores2 table", "length of panels", func() { Scores2(f(16), f(1), make([]byte, 63), []uint32{0}, make([]int8, 16), 0, true) }},
 		{"Scores2 dst", "length of dst", func() { Scores2(f(15), f(1), make([]byte, 64), []uint32{0}, make([]int8, 16), 0, true) }},

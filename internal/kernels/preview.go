@@ -20,6 +20,9 @@ const (
 
 	step2     = 4 * stepCodes // codes of a step
 	LineCodes = 4 * StepBytes // of a line
+	// MostPanelCodes is the largest number of codes of 2 bits of a panel's row: sums of more could
+	// overflow 16 bits.
+	MostPanelCodes = 5 * step2
 )
 
 // Scores7 computes, for each row of panels of 7 bits, scale*(128*H + L): H and L are the sums of
@@ -88,8 +91,11 @@ func Halves7(q int) (high, low int8) {
 // magnitude the sums are exact.
 //
 // A panel has 16*len(vector)/4 bytes, and dst 16 elements for each panel of the table. The vector has
-// a positive multiple of 16 numbers, at most 2^16, none of them -128. top has room for the list.
+// 16, 32, 48, 64 or 80 numbers, none of them -128. top has room for the list.
 func Scores2(dst, top []float32, table []byte, panels []uint32, vector []int8, excess int32, set bool) {
+	if len(vector) > MostPanelCodes {
+		panic("kernels: more than 80 codes of panels")
+	}
 	size := PanelRows * len(vector) / 4
 	n := checkPanels(len(dst), len(table), len(vector), size, step2)
 	if len(top) < len(panels) {

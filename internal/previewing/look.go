@@ -2,8 +2,8 @@ package previewing
 
 import (
 	"math"
+	"slices"
 
-	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
@@ -37,13 +37,12 @@ type Look struct {
 	stage    []uint8   // of each panel: the number of stages that looked at it
 	list     []uint32  // panels
 	todo     []uint32
-	early    []uint32    // panels that First looked at by more than one stage
-	deep     *bitset.Set // the rows that First looked at by all stages, which are the first of Rows
-	top      []float32   // room for the largest scores of listed panels
-	rows     []uint32    // room for Rows
-	room     []float32   // for Scores
-	left     []float32   // scores of rows that the first stage of lines left out
-	lost     []uint32    // these rows
+	early    []uint32  // panels that First looked at by more than one stage
+	top      []float32 // room for the largest scores of listed panels
+	rows     []uint32  // room for Rows
+	room     []float32 // for Scores
+	left     []float32 // scores of rows that the first stage of lines left out
+	lost     []uint32  // these rows
 	places   []uint32
 	gathered []float32
 	few      []float32
@@ -57,6 +56,8 @@ const (
 	markShare, fewestMark = 0.01, 48
 	// Of the labels of the latter the first look takes so many times the place of the mark by all stages.
 	markTimes = 4
+	// sampledPanels is the number of panels, about, that tell how good the best ones are.
+	sampledPanels = 1024
 	// Behind is the number of labels, by their previews, between the k-th best of these and the mark,
 	// which shows how close labels are there. Searches for at most Many labels have the same mark, and
 	// find the same labels. In requests with a distance from the best label the one that many places
@@ -83,7 +84,7 @@ func newLook(m *Model) Look {
 		model: m, parts: p, turner: m.turn.Turner(),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
 		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
-		todo: make([]uint32, panels), early: make([]uint32, 0, panels), deep: bitset.New(rows), top: make([]float32, panels), rows: make([]uint32, rows), room: make([]float32, rows),
+		todo: make([]uint32, panels), early: make([]uint32, 0, panels), top: make([]float32, panels), rows: make([]uint32, rows), room: make([]float32, rows),
 		left: make([]float32, 0, rows), lost: make([]uint32, 0, rows), places: make([]uint32, rows), gathered: make([]float32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
 	for i := range p.Biased {
@@ -111,7 +112,7 @@ func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 	if l.First(k, req); l.Mark == none {
 		return false
 	}
-	l.narrow(rung.Reach)
+	l.narrow(rung.Reach, req.LogSum)
 	l.permit(req)
 	rows := l.Near(rung.Deviations)
 	if len(rows) > l.parts.Crowd(k) {
@@ -270,7 +271,10 @@ func (l *Look) First(k int, req *exact.Request) {
 // more by the first, and at the best rows of these and earlier ones by all stages.
 func (l *Look) deepen(n, rows int) {
 	wide := max(shareOf(wideShare, fewestWide, len(l.best)), n)
-	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, wide))]
+	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.about(wide))]
+	if len(list) < n {
+		list = l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, wide))]
+	}
 	before := len(l.early)
 	for _, p := range list {
 		if l.stage[p] == 1 {
@@ -299,16 +303,24 @@ func (l *Look) deepen(n, rows int) {
 	}
 	scores := l.gather(some)
 	bound = max(l.kth(scores, min(rows, len(scores))), -math.MaxFloat32)
-	l.deep.Clear()
 	l.Rows, l.Scores = l.rows[:0], l.room[:0]
 	for _, i := range l.places[:kernels.SelectAtLeast(l.places, scores, bound)] {
 		row := some[i/kernels.PanelRows]*kernels.PanelRows + i%kernels.PanelRows
 		l.Rows, l.Scores = append(l.Rows, row), append(l.Scores, scores[i])
-		l.deep.Add(row)
 	}
 	for j := PanelStages; j < Stages; j++ {
 		l.refine(j, l.Rows, l.Scores)
 	}
+}
+
+// about returns about the n-th largest of the best scores of panels, by a sample of them.
+func (l *Look) about(n int) float32 {
+	step := max(1, len(l.best)/sampledPanels)
+	few := l.few[:0]
+	for i := 0; i < len(l.best); i += step {
+		few = append(few, l.best[i])
+	}
+	return kernels.KthLargest(few, min(max(n/step, 1), len(few)))
 }
 
 // rank returns the place of the mark among all labels. Without edits it is some places after the
@@ -345,28 +357,31 @@ func shareOf(share float64, few, n int) int { return min(n, max(few, int(share*f
 
 // stretch tells how far below the mark the best label of a panel may be after a stage, in steps.
 type stretch struct {
-	gauges, shares, levels []float32 // of panels
-	any                    float32   // of a panel of gauge 1: what codes leave of any label
-	own                    float32   // the same beyond the rise
-	mark, steps            float32   // as a logit, and steps per logit
+	bounds      []bound // of panels
+	any         float32 // of a panel of gauge 1: what codes leave of any label
+	own         float32 // the same beyond the rise
+	mark, steps float32 // as a logit, and steps per logit
 }
 
 // of returns the distance of a panel: the larger one of two. What codes leave of a label in any
 // context is like a normal deviation. A context in which a label leads has more of the label's own
 // direction: its logit rose from a level to the mark, and codes miss a share of that.
 func (s *stretch) of(panel int) float32 {
-	g := s.gauges[panel]
-	rise := float32(float32(s.shares[panel]*(s.mark-s.levels[panel]))*s.steps) + float32(s.own*g)
-	return max(float32(s.any*g), rise)
+	b := &s.bounds[panel]
+	far, rise := float32(s.any*b.gauge), float32(float32(b.share*(s.mark-b.level))*s.steps)+float32(s.own*b.gauge)
+	if rise > far {
+		return rise
+	}
+	return far
 }
 
 // add writes the best scores of all panels plus their distances to dst.
 func (s *stretch) add(dst, best []float32) {
-	dst, gauges, shares, levels := dst[:len(best)], s.gauges[:len(best)], s.shares[:len(best)], s.levels[:len(best)]
+	dst, bounds := dst[:len(best)], s.bounds[:len(best)]
 	anyOf, own, mark, steps := s.any, s.own, s.mark, s.steps
 	for p, x := range best {
-		g := gauges[p]
-		far, rise := float32(anyOf*g), float32(float32(shares[p]*(mark-levels[p]))*steps)+float32(own*g)
+		b := &bounds[p]
+		far, rise := float32(anyOf*b.gauge), float32(float32(b.share*(mark-b.level))*steps)+float32(own*b.gauge)
 		if rise > far {
 			far = rise
 		}
@@ -376,9 +391,9 @@ func (s *stretch) add(dst, best []float32) {
 
 // stretch returns the distance after a stage, by the reach, or after the last by the deviations.
 func (l *Look) stretch(j int, reach float64) stretch {
-	p, n := l.parts, len(l.best)
+	p := l.parts
 	return stretch{
-		p.Gauges[j*n : (j+1)*n], p.Shares[j*n : (j+1)*n], p.Levels[j*n : (j+1)*n],
+		l.model.bounds[j],
 		bounded(float64(reach*p.factor(j)) * l.Unit(j)), bounded(p.Margins[j] * l.Unit(j)), float32(l.Mark * l.Scale), 1 / l.Scale,
 	}
 }
@@ -394,8 +409,9 @@ func (p *Parts) factor(j int) float64 {
 func bounded(x float64) float32 { return float32(min(x, 0x1p120)) }
 
 // narrow looks at the panels that may reach the mark, stage by stage, and then at their rows that may,
-// and adds the ones that are left to l.Rows, with l.Scores.
-func (l *Look) narrow(reach float64) {
+// and adds the ones that are left to l.Rows, with l.Scores. For a sum it keeps the others of the last
+// stages.
+func (l *Look) narrow(reach float64, sum bool) {
 	var far [PanelStages]stretch
 	for j := range far {
 		far[j] = l.stretch(j, reach)
@@ -417,15 +433,17 @@ func (l *Look) narrow(reach float64) {
 			}
 		}
 		l.look(j, todo)
-		left := list[:0]
+		n := 0
 		for _, p := range list {
-			if int(l.stage[p]) > j+1 || l.best[p]+far[j].of(int(p)) >= l.Mark {
-				left = append(left, p)
-			}
+			list[n] = p
+			n += one(l.best[p]+far[j].of(int(p)) >= l.Mark) | one(int(l.stage[p]) > j+1)
 		}
-		list = left
+		list = list[:n]
 	}
 	deep := len(l.Rows)
+	for _, row := range l.Rows { // they are there
+		l.scores[row] = none
+	}
 	l.addRows(list, &far[PanelStages-1])
 	l.left, l.lost = l.left[:0], l.lost[:0]
 	for j := PanelStages; j < Stages; j++ {
@@ -436,32 +454,41 @@ func (l *Look) narrow(reach float64) {
 		}
 		far, n := l.stretch(j, reach), deep
 		for i, row := range rows {
-			if x := scores[i]; x+far.of(int(row/kernels.PanelRows)) >= l.Mark {
-				l.Rows[n], l.Scores[n] = row, x
-				n++
-			} else {
+			x := scores[i]
+			stays := x+far.of(int(row/kernels.PanelRows)) >= l.Mark
+			if sum && !stays {
 				l.left, l.lost = append(l.left, x), append(l.lost, row)
 			}
+			l.Rows[n], l.Scores[n] = row, x
+			n += one(stays)
 		}
 		l.Rows, l.Scores = l.Rows[:n], l.Scores[:n]
 	}
 }
 
-// addRows adds the rows of some panels that may reach the mark, within a distance, and are not there
-// yet.
+// addRows adds the rows of some panels that may reach the mark, within a distance.
 func (l *Look) addRows(panels []uint32, far *stretch) {
 	scores, least := l.gather(panels), float32(math.MaxFloat32)
 	for i, p := range panels {
 		l.top[i] = l.Mark - far.of(int(p))
 		least = min(least, l.top[i])
 	}
+	rows, kept, n := l.rows, l.room, len(l.Rows)
 	for _, i := range l.places[:kernels.SelectAtLeast(l.places, scores, max(least, -math.MaxFloat32))] {
 		panel := i / kernels.PanelRows
 		row := panels[panel]*kernels.PanelRows + i%kernels.PanelRows
-		if scores[i] >= l.top[panel] && !l.deep.Has(row) {
-			l.Rows, l.Scores = append(l.Rows, row), append(l.Scores, scores[i])
-		}
+		rows[n], kept[n] = row, scores[i]
+		n += one(scores[i] >= l.top[panel])
 	}
+	l.Rows, l.Scores = rows[:n], kept[:n]
+}
+
+// one is 1 for true: a branch would be guessed wrong half of the time.
+func one(is bool) (n int) {
+	if is {
+		n = 1
+	}
+	return n
 }
 
 // gather copies the scores of some panels to one place.
@@ -604,6 +631,7 @@ func (l *Look) Needs(place int) Need {
 	panel := place / kernels.PanelRows
 	n, row, stage := Found(), [1]uint32{uint32(place)}, l.stage[panel]
 	var score [1]float32
+	deep := slices.Contains(l.Rows, row[0])
 	for j := range Stages {
 		x := score[:]
 		if j < PanelStages {
@@ -615,7 +643,7 @@ func (l *Look) Needs(place int) Need {
 		} else {
 			l.refine(j, row[:], score[:])
 		}
-		seen := j < PanelStages-1 && int(stage) == PanelStages || j < Stages-1 && l.deep.Has(row[0])
+		seen := j < PanelStages-1 && int(stage) == PanelStages || j < Stages-1 && deep
 		if !seen {
 			n.Reach[j], n.Margin[j] = l.need(j, panel, x[0])
 		}

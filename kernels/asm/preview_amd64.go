@@ -9,7 +9,7 @@ package asm
 //go:noescape
 func Scores7AVX2(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 
-// Scores2AVX2 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, and a panel has size bytes.
+// Scores2AVX2 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
 //
 //go:noescape
 func Scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
@@ -24,7 +24,7 @@ func Lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8,
 //go:noescape
 func Scores7AVX512(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 
-// Scores2AVX512 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, and a panel has size bytes.
+// Scores2AVX512 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
 //
 //go:noescape
 func Scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)

@@ -160,14 +160,20 @@ TEXT ·Scores2AVX2(SB), NOSPLIT, $0-80
 	MOVQ         size+40(FP), DI
 	MOVL         $0x03030303, R8
 	VMOVD        R8, X0
-	VPBROADCASTD X0, Y2
+	VPBROADCASTD X0, Y4
+	MOVL         $0x0c0c0c0c, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y5
 	MOVL         $0x00010001, R8
 	VMOVD        R8, X0
-	VPBROADCASTD X0, Y3
+	VPBROADCASTD X0, Y6
+	MOVL         excess+64(FP), R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y7
 
 panel:
 	// The panel some places ahead, or the last one, is prefetched.
-	MOVQ $+4, R8
+	MOVQ $+8, R8
 	CMPQ SI, R8
 	JGT  ahead
 	MOVQ SI, R8
@@ -187,77 +193,61 @@ ahead:
 	SHLQ       $0x06, R10
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
 	MOVQ       vector+56(FP), R11
 	MOVQ       steps+48(FP), R12
 
 steps:
+	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
 	PREFETCHT0   (R9)
-	VPBROADCASTD (R11), Y4
-	VPBROADCASTD 4(R11), Y5
-	VPBROADCASTD 8(R11), Y6
-	VPBROADCASTD 12(R11), Y7
-	VMOVDQU      (R8), Y8
-	VPAND        Y2, Y8, Y9
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y4, Y9, Y9
-	VPSRLW     $0x02, Y8, Y8
-	VPAND      Y2, Y8, Y10
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y5, Y10, Y10
-	VPADDW     Y10, Y9, Y9
-	VPSRLW     $0x02, Y8, Y8
-	VPAND      Y2, Y8, Y10
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y6, Y10, Y10
-	VPADDW     Y10, Y9, Y9
-	VPSRLW     $0x02, Y8, Y8
-	VPAND      Y2, Y8, Y10
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y7, Y10, Y10
-	VPADDW     Y10, Y9, Y9
-	VPMADDWD   Y3, Y9, Y9
-	VPADDD     Y9, Y0, Y0
-	VMOVDQU    32(R8), Y8
-	VPAND      Y2, Y8, Y9
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y4, Y9, Y9
-	VPSRLW     $0x02, Y8, Y8
-	VPAND      Y2, Y8, Y10
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y5, Y10, Y10
-	VPADDW     Y10, Y9, Y9
-	VPSRLW     $0x02, Y8, Y8
-	VPAND      Y2, Y8, Y10
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y6, Y10, Y10
-	VPADDW     Y10, Y9, Y9
-	VPSRLW     $0x02, Y8, Y8
-	VPAND      Y2, Y8, Y10
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y7, Y10, Y10
-	VPADDW       Y10, Y9, Y9
-	VPMADDWD     Y3, Y9, Y9
-	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD (R11), Y8
+	VPBROADCASTD 4(R11), Y9
+	VPBROADCASTD 8(R11), Y10
+	VPBROADCASTD 12(R11), Y11
+	VMOVDQU      (R8), Y12
+	VPAND        Y4, Y12, Y13
+	VPMADDUBSW   Y8, Y13, Y13
+	VPADDW       Y13, Y0, Y0
+	VPAND        Y5, Y12, Y13
+	VPMADDUBSW   Y9, Y13, Y13
+	VPADDW       Y13, Y2, Y2
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        Y4, Y12, Y13
+	VPMADDUBSW   Y10, Y13, Y13
+	VPADDW       Y13, Y0, Y0
+	VPAND        Y5, Y12, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y2, Y2
+	VMOVDQU      32(R8), Y12
+	VPAND        Y4, Y12, Y13
+	VPMADDUBSW   Y8, Y13, Y13
+	VPADDW       Y13, Y1, Y1
+	VPAND        Y5, Y12, Y13
+	VPMADDUBSW   Y9, Y13, Y13
+	VPADDW       Y13, Y3, Y3
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        Y4, Y12, Y13
+	VPMADDUBSW   Y10, Y13, Y13
+	VPADDW       Y13, Y1, Y1
+	VPAND        Y5, Y12, Y13
+	VPMADDUBSW   Y11, Y13, Y13
+	VPADDW       Y13, Y3, Y3
 	ADDQ         $+64, R8
 	ADDQ         $+64, R9
 	ADDQ         $+16, R11
 	DECQ         R12
 	JNZ          steps
-	MOVL         excess+64(FP), R8
-	VMOVD        R8, X4
-	VPBROADCASTD X4, Y4
 	MOVQ         set+72(FP), R8
-	VPSUBD       Y4, Y0, Y0
+	VPSRAW       $0x02, Y2, Y2
+	VPADDW       Y2, Y0, Y0
+	VPMADDWD     Y6, Y0, Y0
+	VPSUBD       Y7, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VPSUBD       Y4, Y1, Y1
+	VPSRAW       $0x02, Y3, Y3
+	VPADDW       Y3, Y1, Y1
+	VPMADDWD     Y6, Y1, Y1
+	VPSUBD       Y7, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
 	TESTQ        R8, R8
 	JNZ          store
@@ -301,14 +291,17 @@ TEXT ·Lines2AVX2(SB), NOSPLIT, $0-44
 	MOVL         $0x03030303, SI
 	VMOVD        SI, X8
 	VPBROADCASTD X8, Y8
+	MOVL         $0x0c0c0c0c, SI
+	VMOVD        SI, X9
+	VPBROADCASTD X9, Y9
 	MOVL         excess+40(FP), SI
 	MOVL         $0x00010001, DI
-	VMOVD        DI, X9
-	VPBROADCASTD X9, Y9
+	VMOVD        DI, X10
+	VPBROADCASTD X10, Y10
 
 row:
 	// The row some places ahead, or the last one, is prefetched.
-	MOVQ $+12, DI
+	MOVQ $+32, DI
 	CMPQ BX, DI
 	JGT  ahead
 	MOVQ BX, DI
@@ -320,66 +313,53 @@ ahead:
 	PREFETCHT0 (CX)(DI*1)
 	MOVL       (DX), DI
 	SHLQ       $0x06, DI
-	VMOVDQU    (CX)(DI*1), Y10
-	VPAND      Y8, Y10, Y13
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y0, Y13, Y13
-	VPSRLW     $0x02, Y10, Y10
-	VPAND      Y8, Y10, Y12
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y1, Y12, Y12
+	VXORPS     Y13, Y13, Y13
+	VXORPS     Y14, Y14, Y14
+	VMOVDQU    (CX)(DI*1), Y11
+	VPAND      Y8, Y11, Y12
+	VPMADDUBSW Y0, Y12, Y12
 	VPADDW     Y12, Y13, Y13
-	VPSRLW     $0x02, Y10, Y10
-	VPAND      Y8, Y10, Y12
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPAND      Y9, Y11, Y12
+	VPMADDUBSW Y1, Y12, Y12
+	VPADDW     Y12, Y14, Y14
+	VPSRLW     $0x04, Y11, Y11
+	VPAND      Y8, Y11, Y12
 	VPMADDUBSW Y2, Y12, Y12
 	VPADDW     Y12, Y13, Y13
-	VPSRLW     $0x02, Y10, Y10
-	VPAND      Y8, Y10, Y12
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPAND      Y9, Y11, Y12
 	VPMADDUBSW Y3, Y12, Y12
+	VPADDW     Y12, Y14, Y14
+	VMOVDQU    32(CX)(DI*1), Y11
+	VPAND      Y8, Y11, Y12
+	VPMADDUBSW Y4, Y12, Y12
 	VPADDW     Y12, Y13, Y13
-	VMOVDQU    32(CX)(DI*1), Y10
-	VPAND      Y8, Y10, Y11
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y4, Y11, Y11
-	VPSRLW     $0x02, Y10, Y10
-	VPAND      Y8, Y10, Y12
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPAND      Y9, Y11, Y12
 	VPMADDUBSW Y5, Y12, Y12
-	VPADDW     Y12, Y11, Y11
-	VPSRLW     $0x02, Y10, Y10
-	VPAND      Y8, Y10, Y12
-
-	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPADDW     Y12, Y14, Y14
+	VPSRLW     $0x04, Y11, Y11
+	VPAND      Y8, Y11, Y12
 	VPMADDUBSW Y6, Y12, Y12
-	VPADDW     Y12, Y11, Y11
-	VPSRLW     $0x02, Y10, Y10
-	VPAND      Y8, Y10, Y12
+	VPADDW     Y12, Y13, Y13
+	VPAND      Y9, Y11, Y12
+	VPMADDUBSW Y7, Y12, Y12
+	VPADDW     Y12, Y14, Y14
 
-	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y7, Y12, Y12
-	VPADDW       Y12, Y11, Y11
-	VPADDW       Y11, Y13, Y13
-	VPMADDWD     Y9, Y13, Y13
-	VEXTRACTI128 $0x01, Y13, X10
-	VPADDD       X13, X10, X10
-	VPSHUFD      $0x0e, X10, X11
-	VPADDD       X11, X10, X10
-	VPSHUFD      $0x01, X10, X11
-	VPADDD       X11, X10, X10
-	VMOVD        X10, DI
+	// Sums of eight products with up to 4*3 are at most 8*12*128 in magnitude.
+	VPSRAW       $0x02, Y14, Y14
+	VPADDW       Y14, Y13, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VEXTRACTI128 $0x01, Y13, X11
+	VPADDD       X13, X11, X11
+	VPSHUFD      $0x0e, X11, X12
+	VPADDD       X12, X11, X11
+	VPSHUFD      $0x01, X11, X12
+	VPADDD       X12, X11, X11
+	VMOVD        X11, DI
 	SUBL         SI, DI
-	VXORPS       X10, X10, X10
-	VCVTSI2SSL   DI, X10, X10
-	VADDSS       (AX), X10, X10
-	VMOVSS       X10, (AX)
+	VXORPS       X11, X11, X11
+	VCVTSI2SSL   DI, X11, X11
+	VADDSS       (AX), X11, X11
+	VMOVSS       X11, (AX)
 	ADDQ         $+4, AX
 	ADDQ         $+4, DX
 	DECQ         BX
@@ -471,20 +451,23 @@ TEXT ·Scores2AVX512(SB), NOSPLIT, $0-80
 	MOVQ         size+40(FP), DI
 	MOVL         $0x03030303, R8
 	VMOVD        R8, X0
-	VPBROADCASTD X0, Z1
+	VPBROADCASTD X0, Z2
 	MOVL         $0x0c0c0c0c, R8
 	VMOVD        R8, X0
 	VPBROADCASTD X0, Z3
 	MOVL         $0x30303030, R8
 	VMOVD        R8, X0
-	VPBROADCASTD X0, Z5
+	VPBROADCASTD X0, Z6
 	MOVL         $0xc0c0c0c0, R8
 	VMOVD        R8, X0
 	VPBROADCASTD X0, Z7
+	MOVL         excess+64(FP), R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z8
 
 panel:
 	// The panel some places ahead, or the last one, is prefetched.
-	MOVQ $+4, R8
+	MOVQ $+8, R8
 	CMPQ SI, R8
 	JGT  ahead
 	MOVQ SI, R8
@@ -503,38 +486,36 @@ ahead:
 	ADDQ       DX, R8
 	SHLQ       $0x06, R10
 	VXORPS     Z0, Z0, Z0
-	VXORPS     Z2, Z2, Z2
+	VXORPS     Z1, Z1, Z1
 	VXORPS     Z4, Z4, Z4
-	VXORPS     Z6, Z6, Z6
+	VXORPS     Z5, Z5, Z5
 	MOVQ       vector+56(FP), R11
 	MOVQ       steps+48(FP), R12
 
 steps:
+	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
 	PREFETCHT0    (R9)
-	VMOVDQU64     (R8), Z8
-	VPANDD        Z1, Z8, Z9
-	VPDPBUSD.BCST (R11), Z9, Z0
-	VPANDD        Z3, Z8, Z9
-	VPDPBUSD.BCST 4(R11), Z9, Z2
-	VPANDD        Z5, Z8, Z9
-	VPDPBUSD.BCST 8(R11), Z9, Z4
-	VPANDD        Z7, Z8, Z9
-	VPDPBUSD.BCST 12(R11), Z9, Z6
+	VMOVDQU64     (R8), Z9
+	VPANDD        Z2, Z9, Z10
+	VPDPBUSD.BCST (R11), Z10, Z0
+	VPANDD        Z3, Z9, Z10
+	VPDPBUSD.BCST 4(R11), Z10, Z1
+	VPANDD        Z6, Z9, Z10
+	VPDPBUSD.BCST 8(R11), Z10, Z4
+	VPANDD        Z7, Z9, Z10
+	VPDPBUSD.BCST 12(R11), Z10, Z5
 	ADDQ          $+64, R8
 	ADDQ          $+64, R9
 	ADDQ          $+16, R11
 	DECQ          R12
 	JNZ           steps
-	MOVL          excess+64(FP), R8
-	VMOVD         R8, X8
-	VPBROADCASTD  X8, Z8
 	MOVQ          set+72(FP), R8
-	VPSRAD        $0x02, Z2, Z2
-	VPADDD        Z2, Z0, Z0
+	VPSRAD        $0x02, Z1, Z1
+	VPADDD        Z1, Z0, Z0
 	VPSRAD        $0x04, Z4, Z4
 	VPADDD        Z4, Z0, Z0
-	VPSRAD        $0x06, Z6, Z6
-	VPADDD        Z6, Z0, Z0
+	VPSRAD        $0x06, Z5, Z5
+	VPADDD        Z5, Z0, Z0
 	VPSUBD        Z8, Z0, Z0
 	VCVTDQ2PS     Z0, Z0
 	TESTQ         R8, R8
@@ -543,14 +524,14 @@ steps:
 
 store:
 	VMOVUPS       Z0, (AX)(R10*1)
-	VEXTRACTF64X4 $0x01, Z0, Y2
-	VMAXPS        Y0, Y2, Y2
-	VEXTRACTF128  $0x01, Y2, X0
-	VMAXPS        X2, X0, X0
-	VPERMILPS     $0x0e, X0, X2
-	VMAXPS        X2, X0, X0
-	VPERMILPS     $0x01, X0, X2
-	VMAXSS        X2, X0, X0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VMAXPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VMAXPS        X1, X0, X0
+	VPERMILPS     $0x0e, X0, X1
+	VMAXPS        X1, X0, X0
+	VPERMILPS     $0x01, X0, X1
+	VMAXSS        X1, X0, X0
 	VMOVSS        X0, (CX)
 	ADDQ          $+4, CX
 	ADDQ          $+4, BX
@@ -574,11 +555,14 @@ TEXT ·Lines2AVX512(SB), NOSPLIT, $0-44
 	MOVL         $0x03030303, SI
 	VMOVD        SI, X4
 	VPBROADCASTD X4, Z4
+	MOVL         $0x0c0c0c0c, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Z5
 	MOVL         excess+40(FP), SI
 
 row:
 	// The row some places ahead, or the last one, is prefetched.
-	MOVQ $+12, DI
+	MOVQ $+32, DI
 	CMPQ BX, DI
 	JGT  ahead
 	MOVQ BX, DI

@@ -187,6 +187,7 @@ func TestWithoutSharesOwnStatesAreMissed(t *testing.T) {
 	without := withRungs(x.model, fast)
 	without.Parts().Margins = [previewing.Stages]float64{}
 	clear(without.Parts().Shares)
+	without = withRungs(without, fast)
 	for _, m := range []*previewing.Model{x.model, without} {
 		look := m.Over(x.layer).Look()
 		for i, h := range states {
