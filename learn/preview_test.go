@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
 )
@@ -153,7 +154,7 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := (*engine.Index)(poor).Preview().Parts()
-	parts.Rungs[parts.Normal].Reach, parts.Rungs[parts.Normal].Deviations, parts.Margin = 0, 0, 0
+	parts.Rungs[parts.Normal].Reach, parts.Rungs[parts.Normal].Deviations, parts.Margins = 0, 0, [previewing.Stages]float64{}
 	clear(parts.Shares)
 	top := make([]l2s.Prediction, 5)
 	for i := range 600 {

@@ -134,10 +134,12 @@ func (m *maker) survey(ctx context.Context, model *previewing.Model, held []floa
 // costEvery is the number of held-out contexts of which one tells what rungs cost.
 const costEvery = 8
 
-// findFactors finds the factors of the reach: a stage leaves out as many of the best labels as another,
-// about.
+// leaves are the shares of the best labels that stages leave out with one reach: fewer where there are
+// few labels left, so that to look farther costs little.
+var leaves = [previewing.Stages - 1]float64{0.01, 0.01, 0.005, 0.001}
+
+// findFactors finds the factors of the reach by the needs of best labels.
 func (m *maker) findFactors(needs []previewing.Need) {
-	const left = 0.01
 	at := make([]float64, previewing.Stages-1)
 	for j := range at {
 		x := make([]float64, len(needs))
@@ -145,7 +147,7 @@ func (m *maker) findFactors(needs []previewing.Need) {
 			x[i] = needs[i].Reach[j]
 		}
 		slices.Sort(x)
-		at[j] = x[len(x)-1-int(left*float64(len(x)))]
+		at[j] = x[len(x)-1-int(leaves[j]*float64(len(x)))]
 	}
 	for j := range at {
 		m.Factors[j] = usualFactors[j]
