@@ -13,7 +13,7 @@ import (
 func TestTheSearchesSeeEveryFieldOfARequest(t *testing.T) {
 	set := bitset.New(3)
 	all := Request{
-		Budget: 1, Within: 2, Temperature: 3, Exact: true, LogSum: true, ExactSum: true,
+		Budget: 1, Within: 2, Temperature: 3, Exact: true, LogSum: true, ExactSum: true, Also: []uint32{5},
 		Among: Only([]uint32{1}), Allowed: set, Banned: bitset.New(4), Biases: []Bias{{1, 2}, {3, 4}},
 	}
 	in := all.inside()
@@ -32,14 +32,14 @@ func TestTheSearchesSeeEveryFieldOfARequest(t *testing.T) {
 			continue
 		}
 		switch name {
-		case "Among", "Biases":
+		case "Also", "Among", "Biases":
 		default:
 			if got.Interface() != from.Field(i).Interface() {
 				t.Errorf("%s: found %v, expected %v", name, got, from.Field(i))
 			}
 		}
 	}
-	if !exact.IsList(in.Among) || len(in.Biases) != 2 || in.Biases[1] != (exact.Bias{ID: 3, Add: 4}) {
+	if !exact.IsList(in.Among) || len(in.Also) != 1 || in.Also[0] != 5 || len(in.Biases) != 2 || in.Biases[1] != (exact.Bias{ID: 3, Add: 4}) {
 		t.Errorf("found %+v, expected the list and the biases", in)
 	}
 	if &in.Biases[0].Add != &all.Biases[0].Add {
