@@ -47,7 +47,7 @@ test-draws: ## Run the tests of package sample with four times as many draws.
 
 .PHONY: test-long
 test-long: ## Run an audit and a head that learns over the contexts of a language model of ../shared/data, for some minutes.
-	$(GO) test -timeout 40m ./internal/audit -run AuditOfALanguageModel -v -count=1 -args -long
+	$(GO) test -timeout 40m ./internal/watch/audit -run AuditOfALanguageModel -v -count=1 -args -long
 	$(GO) test ./learn -run 'Replay|ALongTime' -v -count=1 -timeout 30m -args -long
 
 .PHONY: test-llama
@@ -63,7 +63,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -short -timeout 40m ./...
-	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/engine ./internal/evaluate ./internal/audit
+	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/ground/simd ./internal/search/screening ./internal/search/logsum ./internal/search/engine ./internal/watch/evaluate ./internal/watch/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama test-capi test-python builds golden static
@@ -76,7 +76,7 @@ check: test pauses load-short soak-short real-short clients ## Run make test and
 
 # The packages that the kernels' levels matter to. A test whose level L2S_SIMD forces
 # runs on that level alone, and fails if it is not on it.
-PORTABLE := ./internal/simd ./internal/kernels ./internal/encode ./internal/floats ./internal/exact . ./internal/screening ./internal/logsum ./screen
+PORTABLE := ./internal/ground/simd ./internal/codes/kernels ./internal/codes/encode ./internal/codes/floats ./internal/search/exact . ./internal/search/screening ./internal/search/logsum ./screen
 ONE_LEVEL := $(GO) test -vet=off -count=1 -short -timeout 60m
 
 .PHONY: test-native
@@ -89,7 +89,7 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 
 # The packages that share memory between goroutines, or their tests do.
 CONCURRENT = $(GO) list -f '{{.ImportPath}} {{.Imports}} {{.TestImports}} {{.XTestImports}}' ./... | \
-	grep -E '[[ ](sync|sync/atomic|[^ ]*internal/parallel)[] ]' | cut -d' ' -f1
+	grep -E '[[ ](sync|sync/atomic|[^ ]*internal/ground/parallel)[] ]' | cut -d' ' -f1
 
 .PHONY: race
 race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
@@ -107,11 +107,11 @@ builds: ## Build for the other architectures and systems.
 
 .PHONY: pauses
 pauses: ## Print how long the collector waits for kernels at work on a layer of 262,144 x 640.
-	L2S_LARGE=1 $(GO) test -timeout 40m -count=1 -run 'TestTheCollectorComesBetween' -v ./internal/kernels
+	L2S_LARGE=1 $(GO) test -timeout 40m -count=1 -run 'TestTheCollectorComesBetween' -v ./internal/codes/kernels
 
 .PHONY: kills
 kills: ## Kill L2S_KILLS (200) trainings, as many saves, and as many heads that learn.
-	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./internal/screening ./learn
+	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./internal/search/screening ./learn
 
 # The CPUs that are emulated. Two tests are left out under qemu: the test of memory limits on
 # amd64, since qemu reads memory that a masked load must not read (arm64 has none), and the test of a file
@@ -154,7 +154,7 @@ static: ## Run staticcheck and govulncheck on all modules, if they can be had.
 vet-all: ## Run go vet in the other modules and for other architectures.
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
-	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./internal/exact ./internal/screening ./internal/audit . ./screen ./train
+	GOOS=js GOARCH=wasm $(GO) vet ./internal/codes/kernels ./kernels/... ./internal/search/exact ./internal/search/screening ./internal/watch/audit . ./screen ./train
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...
@@ -280,7 +280,7 @@ clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over S
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./internal/screening ./internal/engine
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/codes/kernels ./internal/search/screening ./internal/search/engine
 
 # OpenBLAS joins where pkg-config finds it (Debian: libopenblas-dev).
 OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openblas)

@@ -3,7 +3,7 @@ package l2s
 import (
 	"unsafe"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // Programs see the data types of this package, the searches have their own: nothing of internal/

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // Each field of a request reaches the searches, under its name and with its value, and the searches

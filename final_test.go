@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
 )
 
 // The layer of a head has the model's logits: of contexts at the head, and of states from before the

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"io"
 
-	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
 )
 
 // Index makes searches over a layer faster: a preview or a screen. It is immutable and safe for use

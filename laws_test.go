@@ -16,10 +16,10 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
 )
 

@@ -1,8 +1,8 @@
 package l2s
 
 import (
-	"github.com/learning-to-screen/l2s/internal/audit"
-	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/watch/audit"
 )
 
 // Pool answers requests for all goroutines, and changes its layer and its index while they ask. Its

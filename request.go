@@ -2,8 +2,8 @@ package l2s
 
 import (
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/logsum"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/logsum"
 )
 
 // The errors of searches that callers may want to distinguish, by errors.Is.

@@ -1,6 +1,6 @@
 package l2s
 
-import "github.com/learning-to-screen/l2s/internal/engine"
+import "github.com/learning-to-screen/l2s/internal/search/engine"
 
 // Options are the options of a searcher or a pool. The zero value is ready.
 type Options struct {

@@ -21,8 +21,8 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
 )
 
 // Decoder computes contexts.
@@ -149,7 +149,7 @@ func (s *Search) Run(ctx context.Context, n int) ([]Hypothesis, error) {
 		return nil, fmt.Errorf("beam: sentences: found %d, expected at least 0", n)
 	}
 	s.nodes, s.live = s.nodes[:0], s.live[:0]
-	s.sentences = grow.Slice(s.sentences, n)
+	s.sentences = mem.Grow(s.sentences, n)
 	clear(s.sentences)
 	for i := range n {
 		s.live = append(s.live, hypothesis{sentence: i, parent: i, token: s.opt.Start, node: -1})
@@ -179,7 +179,7 @@ func (s *Search) step(length int) error {
 		return err
 	}
 	k := s.opt.Candidates
-	s.top, s.answers = grow.Slice(s.top, k*len(s.live)), grow.Slice(s.answers, len(s.live))
+	s.top, s.answers = mem.Grow(s.top, k*len(s.live)), mem.Grow(s.answers, len(s.live))
 	if err := s.asker.SearchBatch(s.top, s.answers, contexts, l2s.Request{LogSum: true}); err != nil {
 		return err
 	}

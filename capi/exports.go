@@ -15,7 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
 	"github.com/learning-to-screen/l2s/preview"
 )
 

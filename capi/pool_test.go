@@ -13,7 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
 )
 
 func normals(n int) []float32 {

@@ -1,6 +1,6 @@
 // Package kernels has the inner loops of the paper for other programs: matrix-vector products over
 // contiguous or gathered rows, their argmax and top-k, and log-sum-exp, and the level of the CPU.
-// Loops that only the search needs, such as scans of codes, are in internal/kernels.
+// Loops that only the search needs, such as scans of codes, are in internal/codes/kernels.
 //
 // Every operation has a plain Go form, and assembly for AVX2 and AVX-512 on amd64 and for
 // Advanced SIMD, with and without dot products, on arm64 (package kernels/asm, written by the

@@ -1,9 +1,9 @@
 package kernels
 
 import (
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/simd"
 )
 
 // Scan computes one score a row: dst[i] = rows[i].h + bias[i] in float32

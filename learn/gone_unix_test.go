@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 )
 
 // A mapped head whose file is cut off fails only the training that reads it.

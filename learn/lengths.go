@@ -3,8 +3,8 @@ package learn
 import (
 	"math"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
 )
 
 // lengths has the exact layer answer contexts whose length ||h|| may be below shortest, or above

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 )
 
 // A learner adds no more to the memory of a program than Options.Bytes and a tenth of it: with full

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/previewing"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
 )
 
 var (

@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/learning-to-screen/l2s/internal/float16"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/ground/float16"
 )
 
 // reservoir keeps contexts of a service within a number of bytes: a sample of the contexts that it

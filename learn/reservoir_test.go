@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 func reservoirOf(t interface{ Fatal(...any) }, dim, k, runs int, halfLife float64) *reservoir {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
 )
 
 // work tries the stored screen, unless it is nil. Then it trains, makes previews and checks them

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
 )
 
 // UnlikeError is the error of a head whose logits are not llama.cpp's.

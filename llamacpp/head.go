@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"github.com/learning-to-screen/l2s"
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 	"github.com/learning-to-screen/l2s/sample"
@@ -225,7 +225,7 @@ type Choice struct {
 func (x *Head) Best(dst []Choice, h []float32, req l2s.Request) (n int, logZ float64, err error) {
 	best := x.free.Get().(*[]l2s.Prediction)
 	defer x.free.Put(best)
-	*best = grow.Slice(*best, len(dst))
+	*best = mem.Grow(*best, len(dst))
 	req.LogSum = true
 	a, err := x.Search(*best, h, req)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/ranking"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/ground/ranking"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/preview/internal/making"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/float16"
+	"github.com/learning-to-screen/l2s/internal/ground/float16"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/preview/internal/making"
 )

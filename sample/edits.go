@@ -5,8 +5,8 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // Edits are the changes of one draw. The zero value changes nothing.
@@ -76,7 +76,7 @@ func (x *edits) set(e *Edits) error {
 	}
 	x.changed, x.past, x.raised = x.changed[:0], 0, x.raised[:0]
 	if x.o.has(Penalties) && (x.o.Repetition != 1 || x.o.Presence != 0 || x.o.Frequency != 0) {
-		x.changed = grow.Slice(x.changed, len(history))
+		x.changed = mem.Grow(x.changed, len(history))
 		changed, marks, past := x.changed, x.marks, 0
 		for _, id := range history { // a CPU could not foretell a branch
 			mark := marks[id]

@@ -4,9 +4,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // A draw from all labels does not need the logits of all labels. The int8 codes give an
@@ -70,7 +70,7 @@ func (s *Sampler) enclose(temperature float64) (bool, error) {
 	if e.lower, e.upper, err = s.finder.layer.Bounds(s.finder.query, exact.Labels{}); e.lower == nil || err != nil {
 		return false, err
 	}
-	e.logits = grow.Slice(e.logits, len(s.edits.changed))
+	e.logits = mem.Grow(e.logits, len(s.edits.changed))
 	if err := s.finder.logits(e.logits, exact.Only(s.edits.changed)); err != nil {
 		return false, err
 	}
@@ -117,7 +117,7 @@ func scaleOf(temperature float64) float32 {
 func (e *envelope) weigh(temperature float64) bool {
 	e.temperature = temperature
 	n := (len(e.proposed) + blockLabels - 1) / blockLabels
-	e.tops, e.weights = grow.Slice(e.tops, n), grow.Slice(e.weights, n)
+	e.tops, e.weights = mem.Grow(e.tops, n), mem.Grow(e.weights, n)
 	top := float32(math.Inf(-1))
 	for b := range n {
 		upper := e.block(b)
@@ -222,7 +222,7 @@ func logSumOf(lower, upper []float32, temperature float64) float64 {
 // sumWithout bounds the log of the sum of e^(x/T) over all labels but some.
 func (e *envelope) sumWithout(ids []uint32, temperature float64) bounds {
 	none := float32(math.Inf(-1))
-	e.keep[0], e.keep[1] = grow.Slice(e.keep[0], len(ids)), grow.Slice(e.keep[1], len(ids))
+	e.keep[0], e.keep[1] = mem.Grow(e.keep[0], len(ids)), mem.Grow(e.keep[1], len(ids))
 	for i, id := range ids {
 		e.keep[0][i], e.keep[1][i] = e.lower[id], e.upper[id]
 		e.lower[id], e.upper[id] = none, none
@@ -236,7 +236,7 @@ func (e *envelope) sumWithout(ids []uint32, temperature float64) bounds {
 
 // atLeast finds the labels whose upper ends are at least x, and leaves them in e.ids.
 func (e *envelope) atLeast(x float64) []uint32 {
-	e.ids = grow.Slice(e.ids, len(e.upper))
+	e.ids = mem.Grow(e.ids, len(e.upper))
 	return e.ids[:kernels.SelectAtLeast(e.ids, e.upper, below(x))]
 }
 
@@ -244,7 +244,7 @@ func (e *envelope) atLeast(x float64) []uint32 {
 func (s *Sampler) pinAll(ids []uint32) error {
 	e := &s.envelope
 	e.open = slices.DeleteFunc(append(e.open[:0], ids...), e.isPinned) // as labels are that edits change
-	e.logits = grow.Slice(e.logits, len(e.open))
+	e.logits = mem.Grow(e.logits, len(e.open))
 	if err := s.finder.logits(e.logits, exact.Only(e.open)); err != nil {
 		return err
 	}

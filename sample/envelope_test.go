@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"github.com/learning-to-screen/l2s/sample"
 )
 

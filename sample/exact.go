@@ -5,10 +5,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/ranking"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/ground/ranking"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // The logits of all labels are put in buckets, from the largest down, so that only the logits of
@@ -74,7 +74,7 @@ func (s *Sampler) drawBest(u float64) (outcome, error) {
 // lookAtAll makes all labels the pool.
 func (s *Sampler) lookAtAll() error {
 	s.stats.Passes++
-	s.pool.logits = grow.Slice(s.pool.logits, s.labels)
+	s.pool.logits = mem.Grow(s.pool.logits, s.labels)
 	all := s.pool.logits
 	if err := s.finder.logits(all, exact.Labels{}); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64, by outco
 // lastOfNucleus returns the last of the fewest first labels that have the share TopP, whose
 // probabilities at a temperature are s.terms.
 func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) exact.Prediction {
-	of, weights := grow.Slice(s.buckets.of, len(x)), s.buckets.weights
+	of, weights := mem.Grow(s.buckets.of, len(x)), s.buckets.weights
 	if weights == nil {
 		weights = new([nucleusBuckets]float64)
 	}
@@ -171,7 +171,7 @@ func (s *Sampler) lookAtBest(k int) error {
 	// search.
 	history := s.edits.history()
 	k = min(k+len(history), s.labels)
-	s.terms = grow.Slice(s.terms, len(history))
+	s.terms = mem.Grow(s.terms, len(history))
 	if err := s.finder.logits(s.terms, exact.Only(history)); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (s *Sampler) sumInside(temperature float64) float64 {
 // weigh leaves probabilities in proportion to e^(x/T) in s.terms, whose sum is 1, and
 // returns the log of the sum of e^((x-largest)/T).
 func (s *Sampler) weigh(logits []float64, largest, temperature float64) float64 {
-	s.terms = grow.Slice(s.terms, len(logits))
+	s.terms = mem.Grow(s.terms, len(logits))
 	for i, x := range logits {
 		s.terms[i] = (x - largest) / temperature
 	}

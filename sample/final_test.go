@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 )

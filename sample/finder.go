@@ -1,9 +1,9 @@
 package sample
 
 import (
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/previewing"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
 )
 
 // finder finds logits of the context of a draw by the layer, and the best labels by the preview, as
@@ -42,7 +42,7 @@ func (f *finder) logits(dst []float64, of exact.Labels) error {
 
 // best returns the labels of the k largest logits that answer a request, until the next call.
 func (f *finder) best(k int, r *exact.Request) ([]exact.Prediction, error) {
-	f.found = grow.Slice(f.found, k)
+	f.found = mem.Grow(f.found, k)
 	if f.context == nil {
 		f.queries[0] = f.query
 		if err := f.layer.Find(f.found, f.answers[:], f.queries[:], r); err != nil {

@@ -7,10 +7,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/logsum"
-	"github.com/learning-to-screen/l2s/internal/tail"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/logsum"
+	"github.com/learning-to-screen/l2s/internal/search/tail"
 	"github.com/learning-to-screen/l2s/sample"
 )
 

@@ -4,12 +4,12 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/logsum"
-	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/internal/tail"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/logsum"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
+	"github.com/learning-to-screen/l2s/internal/search/tail"
 )
 
 // Over a screen a draw knows its candidates, and only an interval of the weight of all other
@@ -80,7 +80,7 @@ func (s *Sampler) rest(temperature float64) tail.Interval {
 	if len(l.beyond) > 0 || len(l.lower) > 0 {
 		b := logSumOf(l.lower, l.lower, temperature)
 		if len(l.beyond) > 0 {
-			s.terms = grow.Slice(s.terms, len(l.beyond))
+			s.terms = mem.Grow(s.terms, len(l.beyond))
 			for i, x := range l.beyond {
 				s.terms[i] = x / temperature
 			}
@@ -170,7 +170,7 @@ func (s *Sampler) gather(head *logsum.Head) error {
 				p.ids = append(p.ids, id)
 			}
 		}
-		p.logits = grow.Slice(p.logits, len(p.ids))
+		p.logits = mem.Grow(p.logits, len(p.ids))
 		if err := s.list.view.Logits(p.logits, p.ids); err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (s *Sampler) look(first int) error {
 // it does not with edits. The logits of the k that have the largest lower ends are a closer bound.
 func (s *Sampler) best(head *logsum.Head) (every bool, err error) {
 	l := &s.list
-	l.rows = grow.Slice(l.rows, len(head.IDs))
+	l.rows = mem.Grow(l.rows, len(head.IDs))
 	threshold := s.threshold(head.Lower)
 	bound := s.narrowed(head, threshold)
 	if bound < threshold { // by edits, and no row has less
@@ -248,7 +248,7 @@ func (s *Sampler) narrowed(head *logsum.Head, threshold float32) (bound float32)
 	l := &s.list
 	rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
 	// Not by append: a CPU waits for a length that is in memory.
-	ids, lowers, uppers := grow.Slice(l.narrowIDs, len(rows)), grow.Slice(l.low, len(rows)), grow.Slice(l.upper, len(rows))
+	ids, lowers, uppers := mem.Grow(l.narrowIDs, len(rows)), mem.Grow(l.low, len(rows)), mem.Grow(l.upper, len(rows))
 	n := 0
 	for _, row := range rows {
 		id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
@@ -387,7 +387,7 @@ func (s *Sampler) weighKept(k truncated) (w keptWeights) {
 // grows reports whether the certain probabilities of labels, the best first, are no less than those
 // that are certain already. All shares have room for labels.
 func (l *list) grows(sure []exact.Prediction, p []float64, labels int) bool {
-	l.shares = grow.Slice(l.shares, labels)
+	l.shares = mem.Grow(l.shares, labels)
 	before := 0
 	for i, x := range sure {
 		if old := l.shares[x.ID]; old > 0 {

@@ -1,9 +1,9 @@
 package sample
 
 import (
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // A nucleus of all labels does not need the logits of all labels. The logits of the first labels
@@ -102,7 +102,7 @@ func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) 
 // nucleusAmong makes labels the head, in order, and bounds the number of them that top-p keeps: it
 // is larger than their number if top-p may keep others. All others follow.
 func (s *Sampler) nucleusAmong(ids []uint32, temperature float64) (fewest, most int, err error) {
-	s.pool.logits = grow.Slice(s.pool.logits, len(ids))
+	s.pool.logits = mem.Grow(s.pool.logits, len(ids))
 	if err := s.finder.logits(s.pool.logits, exact.Only(ids)); err != nil {
 		return 0, 0, err
 	}

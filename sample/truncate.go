@@ -5,11 +5,11 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/ranking"
-	"github.com/learning-to-screen/l2s/internal/tail"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/ground/ranking"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/tail"
 )
 
 // headStep is the natural logarithm of the factor, relative to the first probability, by which each
@@ -263,7 +263,7 @@ func sumOf(x []float64) (sum float64) {
 // weighHead leaves the probabilities among the first n labels of the head in s.terms, and
 // returns the log of the sum of their e^((x-largest)/T).
 func (s *Sampler) weighHead(n int, temperature float64) float64 {
-	s.terms = grow.Slice(s.terms, n)
+	s.terms = mem.Grow(s.terms, n)
 	for i, x := range s.head[:n] {
 		s.terms[i] = (x.Logit - s.head[0].Logit) / temperature
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/watch/evaluate"
 )
 
 // EvaluateOptions are the options of Evaluate. The zero value is ready.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/search/router"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 	"github.com/learning-to-screen/l2s/train/internal/record"
 	"github.com/learning-to-screen/l2s/train/internal/tail"

@@ -1,7 +1,7 @@
 package train
 
 import (
-	"github.com/learning-to-screen/l2s/internal/audit"
+	"github.com/learning-to-screen/l2s/internal/watch/audit"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 	tailfit "github.com/learning-to-screen/l2s/train/internal/tail"

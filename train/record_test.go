@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/files/labelfile"
 )
 
 // A record knows the contexts of its run in their order, and no others.

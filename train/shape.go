@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/learning-to-screen/l2s/internal/encode"
-	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/internal/stage"
+	"github.com/learning-to-screen/l2s/internal/codes/encode"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/ground/stage"
+	"github.com/learning-to-screen/l2s/internal/search/router"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )

@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
 	"github.com/learning-to-screen/l2s/train/internal/traintest"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	layers "github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	layers "github.com/learning-to-screen/l2s/internal/tests/synthetic"
 )
 
 // Contexts that no training had have intervals that hold what they promise, or exact sums: random

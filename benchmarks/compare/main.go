@@ -31,13 +31,13 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/internal/stream"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
+	"github.com/learning-to-screen/l2s/internal/watch/evaluate"
+	"github.com/learning-to-screen/l2s/internal/watch/timing"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -257,7 +257,7 @@ const coldMiB = 8
 // precision of the report, with cold caches. It returns the number of rounds that are complete;
 // after none the settings have no cold times.
 func measureCold(ctx context.Context, list []*contestant, tests [][]float32, rounds, mib int, seed uint64, p *progress.Printer) int {
-	other := stream.NewBuffer(mib)
+	other := timing.NewBuffer(mib)
 	var turns []*measure.Turn
 	chosen := fastestSettings(list)
 	for _, c := range chosen {

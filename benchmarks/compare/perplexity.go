@@ -10,9 +10,9 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
 	"github.com/learning-to-screen/l2s/train"
 )
 

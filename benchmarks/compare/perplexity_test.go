@@ -10,8 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 	"github.com/learning-to-screen/l2s/train"
 )
 

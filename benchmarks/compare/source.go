@@ -13,11 +13,11 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
+	"github.com/learning-to-screen/l2s/internal/files/vocab"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // source is a layer with contexts to learn from and others to measure.

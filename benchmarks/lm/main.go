@@ -24,7 +24,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
-	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
 )
 
 func main() { command.Main("lm", run) }

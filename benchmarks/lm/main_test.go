@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
-	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
 )
 
 const story = "it was the best of times\nunheardof words\n"

@@ -23,14 +23,14 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/evaluate"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
+	"github.com/learning-to-screen/l2s/internal/watch/evaluate"
 )
 
 const k = 5

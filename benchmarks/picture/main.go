@@ -22,7 +22,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
 )
 
 const width = 730 // in points

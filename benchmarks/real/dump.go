@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
 )
 
 // writeRows writes the rows of a layer, for programs that do not read the file of the model.

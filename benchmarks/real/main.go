@@ -30,10 +30,10 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/stream"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/watch/timing"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 )
@@ -160,7 +160,7 @@ func (t *table) racers(threads int) ([]*racer, error) {
 
 // read reads the rows once, with some threads.
 func (t *table) read(threads int) func(i, n int) error {
-	part := func(i int) { stream.Read(t.rows[i*len(t.rows)/threads : (i+1)*len(t.rows)/threads]) }
+	part := func(i int) { timing.ReadMemory(t.rows[i*len(t.rows)/threads : (i+1)*len(t.rows)/threads]) }
 	return func(int, int) error {
 		var wait sync.WaitGroup
 		for i := range threads - 1 {

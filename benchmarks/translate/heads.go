@@ -5,11 +5,11 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/marian"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // head is a way to find the best labels of contexts.
@@ -44,9 +44,9 @@ func (s *scan) looked() float64 { return float64(s.labels) }
 
 func (s *scan) find(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, _ []int, sum bool) error {
 	n, k := len(answers), len(dst)/len(answers)
-	s.logits = grow.Slice(s.logits, n*s.labels)
+	s.logits = mem.Grow(s.logits, n*s.labels)
 	s.product(s.logits, contexts, n)
-	s.ids, s.best, s.terms = grow.Slice(s.ids, k), grow.Slice(s.best, k), grow.Slice(s.terms, s.labels)
+	s.ids, s.best, s.terms = mem.Grow(s.ids, k), mem.Grow(s.best, k), mem.Grow(s.terms, s.labels)
 	for i := range answers {
 		logits := s.logits[i*s.labels:][:s.labels]
 		floats.TopK(s.ids, s.best, logits)

@@ -34,8 +34,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/sentencepiece"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/train"
 )

@@ -13,12 +13,11 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/stream"
-	"github.com/learning-to-screen/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/watch/timing"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -227,7 +226,7 @@ func benchCold(ctx context.Context, in *inputs, rows [][]float32, k, mib int, bu
 		return coldTimes{}, err
 	}
 	queries := rivals(in.layer, s, rows, k, budget)
-	other := stream.NewBuffer(mib)
+	other := timing.NewBuffer(mib)
 	stage := fmt.Sprintf("bench, %d MiB read before each query", mib)
 	times, err := takeTurns(ctx, p, stage, rows, queries, timing.Options{
 		Rounds: 10, Block: 5 * time.Millisecond, Before: func(i int) { other.Read(rows[i]) },

@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/internal/cmdline"
-	"github.com/learning-to-screen/l2s/internal/gguftest"
-	"github.com/learning-to-screen/l2s/internal/simd"
-	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/ground/simd"
+	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // asCommand, set in the environment, makes the test binary the command, so that the tests see the

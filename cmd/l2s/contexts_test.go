@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 )
 
 // A wrong context does not cost the answers to earlier contexts, and the error gives their number.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 )
 
 // Contexts and a layer without a finite regression make a screen without a tail, and the run

@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/cmdline"
-	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
 )
 
 // flags are the arguments of one verb, as help/VERB.txt explains them. Flags may come before and

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/gguftest"
-	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
 )
 
 // scattered writes n contexts to a .npy file.
@@ -59,10 +59,10 @@ func finals(t *testing.T, lines string, model *heads.Head) string {
 // Each head in a GGUF file is used for training, measuring and queries by --head alone. The screen
 // also fits the layer of its values in a .npy file, and the answers are equal, but for the scale and
 // the cap of the logits.
-// TestRowsAreWhatGGUFReads of internal/heads compares these values with another reader's.
+// TestRowsAreWhatGGUFReads of internal/files/heads compares these values with another reader's.
 func TestHeadsInGGUFFiles(t *testing.T) {
 	notUnderRace(t)
-	paths, err := filepath.Glob(filepath.Join("..", "..", "internal", "heads", "testdata", "gguf", "*.gguf"))
+	paths, err := filepath.Glob(filepath.Join("..", "..", "internal", "files", "heads", "testdata", "gguf", "*.gguf"))
 	if err != nil || len(paths) < 9 {
 		t.Fatalf("found %d files (%v), expected at least 9", len(paths), err)
 	}
@@ -133,7 +133,7 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			t.Parallel()
 			dir, gguf := t.TempDir(), name+".gguf"
 			in := filepath.Join(dir, gguf)
-			writeFile(t, in, readFile(t, filepath.Join("..", "..", "internal", "heads", "testdata", "gguf", gguf)))
+			writeFile(t, in, readFile(t, filepath.Join("..", "..", "internal", "files", "heads", "testdata", "gguf", gguf)))
 			model, err := heads.Open(in, heads.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -12,16 +12,16 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/cmdline"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/fault"
-	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/labelfile"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/previewing"
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
+	"github.com/learning-to-screen/l2s/internal/command/layerfile"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
+	"github.com/learning-to-screen/l2s/internal/files/labelfile"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -188,7 +188,7 @@ type inputs struct {
 // was cut off meanwhile, act returns that error, whichever goroutine met it.
 func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err error) {
 	in := &inputs{}
-	err = fault.Guard(func() (err error) {
+	err = mem.Guard(func() (err error) {
 		if err = f.open(ctx, in); err == nil {
 			result, err = act(ctx, in)
 		}

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/internal/previewing"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
 	"github.com/learning-to-screen/l2s/train"
 )
 

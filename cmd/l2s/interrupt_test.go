@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
 )
 
 // watcher is a standard error that calls a function once its text has a

@@ -30,8 +30,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/cmdline"
-	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 

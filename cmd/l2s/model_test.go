@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/gguftest"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
 	"github.com/learning-to-screen/l2s/preview"
 )
 
@@ -172,7 +172,7 @@ func TestInspectAModel(t *testing.T) {
 	if r := invoke(t, dir, "inspect", "m", "--ids", "x.npy"); r.code != 2 || !strings.Contains(r.stderr, "--ids is for a screen, found the model m") {
 		t.Errorf("found %d, %q", r.code, r.stderr)
 	}
-	golden, err := filepath.Abs(filepath.Join("../..", "internal", "heads", "testdata", "wild", "split-00001-of-00002.gguf"))
+	golden, err := filepath.Abs(filepath.Join("../..", "internal", "files", "heads", "testdata", "wild", "split-00001-of-00002.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/cmdline"
-	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
+	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
 )
 
 // allInOne writes a file with the shared layer and the contexts H.npy and T.npy,

@@ -15,10 +15,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/vocab"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
 )
 
 func topKVerb(f *flags) action {

@@ -18,14 +18,14 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/gguftest"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/internal/simd"
-	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/ground/simd"
+	"github.com/learning-to-screen/l2s/internal/ground/stage"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
+	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 )
 
 func TestHelpGoesToStandardOutput(t *testing.T) {

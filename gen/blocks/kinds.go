@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// The layouts of the types are in internal/kernels/quantised.go. On AVX-512 two groups go side by
+// The layouts of the types are in internal/codes/kernels/quantised.go. On AVX-512 two groups go side by
 // side, the second in the upper half.
 
 // begin loads the values that stay in registers.

@@ -16,7 +16,7 @@ const (
 	aheadRows = 3
 )
 
-// blockKind is a type of blocks; the layouts are in internal/kernels/quantised.go.
+// blockKind is a type of blocks; the layouts are in internal/codes/kernels/quantised.go.
 type blockKind struct {
 	suffix  string
 	weights int // of a block

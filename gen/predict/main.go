@@ -76,7 +76,7 @@ func main() {
 	defer func() { _ = os.RemoveAll(dir) }()
 	for arch := range cores {
 		binaries[arch] = filepath.Join(dir, arch)
-		cmd := exec.Command("go", "test", "-c", "-o", binaries[arch], "./internal/kernels")
+		cmd := exec.Command("go", "test", "-c", "-o", binaries[arch], "./internal/codes/kernels")
 		cmd.Dir, cmd.Env = "..", append(os.Environ(), "GOOS=linux", "GOARCH="+arch)
 		run(cmd)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// The quantised types, as internal/kernels/quantised.go has them. A value is the product of an
+// The quantised types, as internal/codes/kernels/quantised.go has them. A value is the product of an
 // integer and of one or two small factors, which is exact in float64 and in float32.
 
 // q80 is a scale and then 32 codes.

@@ -3,7 +3,7 @@
 // hand. Its functions check nothing: use package kernels.
 package asm
 
-import "github.com/learning-to-screen/l2s/internal/simd"
+import "github.com/learning-to-screen/l2s/internal/ground/simd"
 
 // The features of the CPU that functions may use: a function jumps to instructions that the CPU has
 // if these are true.

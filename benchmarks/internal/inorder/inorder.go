@@ -4,7 +4,7 @@ package inorder
 import (
 	"context"
 
-	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
 )
 
 // ahead is the number of pieces per goroutine that are done before their results are taken: it

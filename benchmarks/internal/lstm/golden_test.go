@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/vocab"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // TestGolden: the contexts of the first 500 tokens of the Penn Treebank's

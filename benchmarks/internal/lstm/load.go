@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 )
 
 // Load reads a model from a safetensors file, of float16, bfloat16, float32 or float64. Its tensors

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 )
 
 // Reader reads the parts of a model from a file of tensors and keeps the first error: after an

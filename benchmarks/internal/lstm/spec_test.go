@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
 )
 
 // tensor is one tensor of a test model, in float32 for any dtype.

@@ -3,8 +3,8 @@ package lstm
 import (
 	"math"
 
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
 )
 
 // layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in the order i, f, g, o.
@@ -66,7 +66,7 @@ func (l *layer) run(y, x []float32, active []int, h, c, gates []float32) []float
 	for _, n := range active {
 		rows, most = rows+n, max(most, n)
 	}
-	gates = grow.Slice(gates, (rows+most)*size)
+	gates = mem.Grow(gates, (rows+most)*size)
 	ofInput, ofState := gates[:rows*size], gates[rows*size:]
 	Products(ofInput, l.input, l.bias, x, len(l.input)/size, rows)
 	for _, n := range active {
@@ -135,7 +135,7 @@ func (st *Streams) Run(x []float32, active []int) []float32 {
 	for _, n := range active {
 		rows += n
 	}
-	st.x = grow.Slice(st.x, rows*st.s.dim)
+	st.x = mem.Grow(st.x, rows*st.s.dim)
 	for l := range st.s.layers {
 		st.gates = st.s.layers[l].run(st.x, x, active, st.h[l], st.c[l], st.gates)
 		x = st.x
@@ -176,7 +176,7 @@ func (st *Streams) Restore(i int, src []float32) {
 func (st *Streams) Reorder(parents []int) {
 	st.Grow(len(parents))
 	d := st.s.dim
-	st.spare = grow.Slice(st.spare, len(parents)*d)
+	st.spare = mem.Grow(st.spare, len(parents)*d)
 	for l := range st.h {
 		for _, state := range [][]float32{st.h[l], st.c[l]} {
 			for i, p := range parents {

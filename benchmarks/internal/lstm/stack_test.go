@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // testStack is a stack of 2 layers and some inputs for it.

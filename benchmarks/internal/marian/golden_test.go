@@ -14,7 +14,7 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/sentencepiece"
-	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
 )
 
 var long = flag.Bool("long", false, "compare 1,000 sentences")

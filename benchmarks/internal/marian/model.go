@@ -26,8 +26,8 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/encode"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/encode"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 )
 
 // Most is the largest number of pieces of a sentence, </s> included, and of a translation.

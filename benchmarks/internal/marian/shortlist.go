@@ -7,7 +7,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 )
 
 // Shortlist is a dictionary: for each piece of the source, pieces that translations have. Its list for

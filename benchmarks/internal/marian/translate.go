@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
 )
 
 // Source is a sentence as the encoder leaves it. It does not change: any number of decoders and of
@@ -38,7 +38,7 @@ func (e *Encoder) Encode(sentences [][]uint32) ([]*Source, error) {
 		n += len(s)
 	}
 	for _, x := range []*[]float32{&e.x, &e.y, &e.q, &e.k, &e.v, &e.a} {
-		*x = grow.Slice(*x, n*d)
+		*x = mem.Grow(*x, n*d)
 	}
 	at := 0
 	for _, s := range sentences {
@@ -105,7 +105,7 @@ func (e *Decoder) Start(sources []*Source) {
 	for i := range sources {
 		e.of = append(e.of, i)
 	}
-	e.cells = grow.Slice(e.cells, len(sources)*len(e.m.decoder)*e.m.dim)
+	e.cells = mem.Grow(e.cells, len(sources)*len(e.m.decoder)*e.m.dim)
 	clear(e.cells)
 }
 
@@ -122,7 +122,7 @@ func (e *Decoder) Step(parents []int, pieces []uint32) ([]float32, error) {
 		return nil, fmt.Errorf("marian: step %d: found %d pieces for %d hypotheses, expected one for each, and at most %d steps", e.t, len(pieces), n, Most)
 	}
 	size := len(m.decoder) * d
-	e.spare, e.order = grow.Slice(e.spare, n*size), e.order[:0]
+	e.spare, e.order = mem.Grow(e.spare, n*size), e.order[:0]
 	for i, p := range parents {
 		if p < 0 || p >= len(e.of) {
 			return nil, fmt.Errorf("marian: step %d: found the parent %d, expected one of %d hypotheses", e.t, p, len(e.of))
@@ -138,7 +138,7 @@ func (e *Decoder) Step(parents []int, pieces []uint32) ([]float32, error) {
 	}
 	e.cells, e.spare, e.of, e.order = e.spare, e.cells, e.order, e.of
 	for _, x := range []*[]float32{&e.x, &e.y, &e.f, &e.u} {
-		*x = grow.Slice(*x, n*d)
+		*x = mem.Grow(*x, n*d)
 	}
 	for i := range n {
 		x := e.x[i*d:][:d]

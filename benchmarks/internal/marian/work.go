@@ -3,9 +3,9 @@ package marian
 import (
 	"math"
 
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
 )
 
 // Precision is how finely the inputs of matrices are rounded.
@@ -44,7 +44,7 @@ func (w *work) apply(dst []float32, l *linear, x []float32, n int) {
 		w.vectors[l.in] = vs
 	}
 	rows := l.panels.Len() * kernels.PanelRows
-	w.lower, w.upper = grow.Slice(w.lower, kernels.BatchContexts*rows), grow.Slice(w.upper, kernels.BatchContexts*rows)
+	w.lower, w.upper = mem.Grow(w.lower, kernels.BatchContexts*rows), mem.Grow(w.upper, kernels.BatchContexts*rows)
 	for first := 0; first < n; first += kernels.BatchContexts {
 		k := min(kernels.BatchContexts, n-first)
 		for i := range k {
@@ -73,13 +73,13 @@ func (w *work) apply(dst []float32, l *linear, x []float32, n int) {
 func (w *work) set(high, low *kernels.Int8Vector, x []float32) {
 	if w.precision == Int8 {
 		if high.Set(x) != kernels.Certified {
-			w.high = grow.Slice(w.high, len(x))
+			w.high = mem.Grow(w.high, len(x))
 			clear(w.high)
 			high.Set(w.high)
 		}
 		return
 	}
-	w.high, w.low = grow.Slice(w.high, len(x)), grow.Slice(w.low, len(x))
+	w.high, w.low = mem.Grow(w.high, len(x)), mem.Grow(w.low, len(x))
 	largest := math.Float32frombits(kernels.MaxAbsBits(x))
 	if !(largest > kernels.MinCertified*0x1p10 && largest < kernels.MaxCertified) {
 		clear(w.high)
@@ -128,7 +128,7 @@ func (o norm) normalize(x, y []float32, n int) {
 
 // forward writes LN(x + W2 relu(W1 x)) to x, for each of n rows. y is scratch like x.
 func (w *work) forward(x, y []float32, w1, w2 *linear, o norm, n int) {
-	w.hidden = grow.Slice(w.hidden, n*w1.out)
+	w.hidden = mem.Grow(w.hidden, n*w1.out)
 	w.apply(w.hidden, w1, x, n)
 	for i, v := range w.hidden {
 		w.hidden[i] = max(v, 0)
@@ -160,7 +160,7 @@ func remember(keys, values []float32, dim, heads, n int) memory {
 func (w *work) attend(dst, q []float32, m memory, heads int) {
 	each := len(q) / heads
 	n := len(m.keys) / len(q)
-	w.scores, w.weights = grow.Slice(w.scores, n), grow.Slice(w.weights, n)
+	w.scores, w.weights = mem.Grow(w.scores, n), mem.Grow(w.weights, n)
 	scale := 1 / math.Sqrt(float64(each))
 	for h := range heads {
 		floats.Scan(w.scores, m.keys[h*n*each:][:n*each], nil, q[h*each:][:each])

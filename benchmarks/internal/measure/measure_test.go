@@ -10,7 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // fake is a setting that answers with given labels.

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // Precision returns P@1 and P@k of a setting (Section 4 of the paper): the share of the exact k

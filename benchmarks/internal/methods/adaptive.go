@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
@@ -333,7 +333,7 @@ func (s *adaptiveSearcher) TopK(dst []exact.Prediction, h []float32) int {
 
 // Logits writes the logits of the head and of the tails that TopK opens for k labels.
 func (s *adaptiveSearcher) Logits(dst []float64, h []float32, k int) {
-	s.top, s.logits = grow.Slice(s.top, max(k, 1)), dst
+	s.top, s.logits = mem.Grow(s.top, max(k, 1)), dst
 	s.search(s.top, h)
 	s.logits = nil
 }
@@ -366,7 +366,7 @@ func (s *adaptiveSearcher) search(dst []exact.Prediction, h []float32) int {
 func (s *adaptiveSearcher) open(b *best, i int, h []float32) {
 	p := s.parts[i]
 	k := min(len(b.dst), len(p.ids))
-	s.found = grow.Slice(s.found, k)
+	s.found = mem.Grow(s.found, k)
 	if s.logits == nil {
 		s.exact[i].topK(s.found, h, exact.Labels{})
 	} else {
@@ -382,7 +382,7 @@ func (s *adaptiveSearcher) open(b *best, i int, h []float32) {
 
 // scan writes the logits of a part, and finds the best of it.
 func (s *adaptiveSearcher) scan(p *part, h []float32) {
-	s.scores, s.ids, s.values = grow.Slice(s.scores, len(p.ids)), grow.Slice(s.ids, len(s.found)), grow.Slice(s.values, len(s.found))
+	s.scores, s.ids, s.values = mem.Grow(s.scores, len(p.ids)), mem.Grow(s.ids, len(s.found)), mem.Grow(s.values, len(s.found))
 	floats.Scan(s.scores, p.weights, p.layer.Bias(), h)
 	for i, x := range s.scores {
 		s.logits[p.ids[i]] = float64(x)

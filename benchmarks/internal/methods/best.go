@@ -3,7 +3,7 @@ package methods
 import (
 	"cmp"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // best collects the labels of the largest logits: the largest first, of equals the lower id.

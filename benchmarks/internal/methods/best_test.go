@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // The best of the offered labels, in any order, are the first of the sorted list.

@@ -1,6 +1,6 @@
 package methods
 
-import "github.com/learning-to-screen/l2s/internal/exact"
+import "github.com/learning-to-screen/l2s/internal/search/exact"
 
 // candidates collects the labels that a method wants to score, each once.
 type candidates struct {

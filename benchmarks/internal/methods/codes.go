@@ -3,11 +3,11 @@ package methods
 import (
 	"runtime"
 
-	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/internal/encode"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/encode"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // codes are rows that are scored fast: by the int8 codes that exact.Layer also uses for its exact
@@ -26,7 +26,7 @@ func newCodes(weights, bias []float32, dim int) *codes {
 	if kernels.Int8Stride(dim) >= 4*dim {
 		return c
 	}
-	table, release := bigmem.Alloc(len(bias) * kernels.Int8Stride(dim))
+	table, release := mem.Alloc(len(bias) * kernels.Int8Stride(dim))
 	rows, err := encode.NewInt8Rows(table, kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		if release != nil {

@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
 )
 
 // A score is the upper end of the interval of the logit; without one,

@@ -5,11 +5,11 @@ import (
 	"errors"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // Dense is the plain form of the layer (Eq. 1 of the paper): a scan of W and b in float32, then the
@@ -61,7 +61,7 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 				scores[i] += b
 			}
 			k := min(len(dst), len(scores))
-			ids, best = grow.Slice(ids, k), grow.Slice(best, k)
+			ids, best = mem.Grow(ids, k), mem.Grow(best, k)
 			floats.TopK(ids, best, scores)
 			for i := range k {
 				dst[i] = exact.Prediction{ID: ids[i], Logit: float64(best[i])}

@@ -1,6 +1,6 @@
 package methods
 
-import "github.com/learning-to-screen/l2s/internal/exact"
+import "github.com/learning-to-screen/l2s/internal/search/exact"
 
 // exactSearch finds the best of some labels of a layer as every method here does: by
 // exact.Searcher, which scans int8 codes and scores the remaining labels by the reference

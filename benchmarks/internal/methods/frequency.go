@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // Frequency is a static frequency head: the same candidates for every context, the labels that are

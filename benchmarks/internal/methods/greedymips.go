@@ -7,9 +7,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // GreedyMIPS is "A Greedy Approach for Budgeted Maximum Inner Product Search" (Yu, Hsieh, Lei and

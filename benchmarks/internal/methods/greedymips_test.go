@@ -3,8 +3,8 @@ package methods
 import (
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // The candidates of Greedy-MIPS are the labels with the largest max_j h_j w_sj.

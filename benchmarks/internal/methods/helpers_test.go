@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 	"github.com/learning-to-screen/l2s/train"
 )
 

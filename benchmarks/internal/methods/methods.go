@@ -9,7 +9,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // Input is the data that a method may use while it is built.

@@ -7,9 +7,9 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // PCAMIPS is the PCA tree of "Speeding Up the Xbox Recommender System Using a Euclidean

@@ -9,11 +9,11 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/encode"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/encode"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
@@ -248,7 +248,7 @@ func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Pane
 	for i := range ids {
 		ids[i] = uint32(i)
 	}
-	table, free := bigmem.Alloc((n + kernels.PanelRows - 1) / kernels.PanelRows * kernels.PanelBytes(dim, false))
+	table, free := mem.Alloc((n + kernels.PanelRows - 1) / kernels.PanelRows * kernels.PanelBytes(dim, false))
 	p, err := encode.NewPanels(codes, table, ids, []int{0, n})
 	if err != nil {
 		return nil, err

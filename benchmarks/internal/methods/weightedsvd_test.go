@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
 )
 
 // The elements of z have second moments of 1 and are uncorrelated, the columns of A are orthogonal

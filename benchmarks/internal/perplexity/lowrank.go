@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
-	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/search/dense"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // LowRank is a low-rank approximation W~ = A B of the weights of a layer, with A labels x rank and

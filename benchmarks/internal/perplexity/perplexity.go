@@ -18,8 +18,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // Text is a text as a language model reads it: contexts, each with the word that comes next.

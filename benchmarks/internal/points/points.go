@@ -7,7 +7,7 @@ import (
 	"runtime"
 
 	"github.com/klauspost/cpuid/v2"
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
 )
 
 // Schema is the version of the form.

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
 )
 
 // Write writes the report of f into the folder dir, which it makes where it is not there:

@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/internal/files/vocab"
 )
 
 func mustRead(t testing.TB, words ...string) *vocab.Vocab {

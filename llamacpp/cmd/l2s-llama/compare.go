@@ -12,8 +12,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/cmdline"
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/cmdline"
-	"github.com/learning-to-screen/l2s/internal/float16"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/ground/float16"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
@@ -21,7 +21,7 @@ import (
 // written: by the best token, by draws, and by a head that learns. The head of the golden file has
 // 4 tokens, and forbids 1 and 3.
 func TestForbiddenTokensAreNotWritten(t *testing.T) {
-	const file = "../../../internal/heads/testdata/wild/split-00001-of-00002.gguf"
+	const file = "../../../internal/files/heads/testdata/wild/split-00001-of-00002.gguf"
 	f, err := l2s.Open(file, l2s.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)

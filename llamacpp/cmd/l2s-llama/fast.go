@@ -19,15 +19,15 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/cmdline"
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/mapfile"
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/internal/previewing"
-	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
+	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
@@ -315,7 +315,7 @@ func hashTensors(all io.Writer, file string) error {
 		sums := make([][sha256.Size]byte, (len(data)+part-1)/part)
 		if err := parallel.Each(context.Background(), 0, len(data), part, nil, func(_, lo, hi int) error {
 			sums[lo/part] = sha256.Sum256(data[lo:hi])
-			mapfile.Forget(data[lo:hi]) // so that the file does not count as memory of the program
+			mem.Forget(data[lo:hi]) // so that the file does not count as memory of the program
 			return nil
 		}); err != nil {
 			return fmt.Errorf("%s: %s: %w", file, tensorfile.Label(name), err)

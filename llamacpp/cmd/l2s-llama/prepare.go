@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/openai"
 )

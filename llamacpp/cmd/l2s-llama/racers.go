@@ -14,9 +14,9 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/stream"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/watch/timing"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
 )
@@ -310,7 +310,7 @@ func (b *bench) read() error {
 			var next atomic.Int64
 			b.m.Lend(b.threads, func(int) {
 				for end := int(next.Add(part)); end-part < len(rows); end = int(next.Add(part)) {
-					stream.Read(rows[end-part : min(end, len(rows))])
+					timing.ReadMemory(rows[end-part : min(end, len(rows))])
 				}
 			})
 		})

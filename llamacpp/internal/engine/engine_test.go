@@ -17,7 +17,7 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"

@@ -1,9 +1,9 @@
 package engine
 
 import (
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
-	search "github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/previewing"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
+	search "github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
 )
 
 // Fallbacks counts the tokens that the exact layer chose though no option asked for it.

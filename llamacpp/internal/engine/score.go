@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s"
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/previewing"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
 	"github.com/learning-to-screen/l2s/llamacpp"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
 )
 
 // The bounds of a schema.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"

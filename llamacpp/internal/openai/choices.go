@@ -3,7 +3,7 @@ package openai
 import (
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 

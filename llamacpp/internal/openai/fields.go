@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
 )
 
 // failure is an answer that is an error, in the shape of OpenAI's.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 

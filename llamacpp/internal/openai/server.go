@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )

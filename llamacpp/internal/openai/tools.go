@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/gbnf"

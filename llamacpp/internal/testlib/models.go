@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/float16"
-	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/ground/float16"
+	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
 )
 
 // Granite writes the GGUF file of a model of architecture llama, whose embedding is Q8_0 and is the

@@ -6,10 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/previewing"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
 )
 
 // The reach and the deviations of a rung are chosen from these.
@@ -88,7 +88,7 @@ func (m *maker) survey(ctx context.Context, model *previewing.Model, held []floa
 		}
 	}
 	if m.Biased > 0 {
-		m.Short = slices.Sorted(slices.Values(norms))[n/100]
+		m.MinNorm = slices.Sorted(slices.Values(norms))[n/100]
 	}
 	raw := make([]previewing.Need, len(best))
 	err = m.each(ctx, model, held, done, func(s *previewing.Searcher, c int, h []float32) error {

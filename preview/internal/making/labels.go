@@ -6,11 +6,11 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/encode"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/linear"
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/previewing"
+	"github.com/learning-to-screen/l2s/internal/codes/encode"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/linear"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
 )
 
 // reader computes the coordinates of labels from their rows. It is for one goroutine.
@@ -271,14 +271,14 @@ func (m *maker) arrange(x *coded, mark float32) {
 	for _, id := range m.IDs {
 		m.codes = append(m.codes, x.codes[int(id)*size:][:size]...)
 	}
-	m.Gauges = slices.Repeat([]float32{leastGauge}, previewing.Stages*panels)
+	m.ResidualScale = slices.Repeat([]float32{leastGauge}, previewing.Stages*panels)
 	for j, left := range x.left {
 		mean := 0.0
 		for _, id := range m.IDs {
 			mean += (left[id] + x.beyond[id]) / float64(len(m.IDs))
 		}
 		for i, id := range m.IDs {
-			if g := &m.Gauges[j*panels+i/kernels.PanelRows]; mean > 0 {
+			if g := &m.ResidualScale[j*panels+i/kernels.PanelRows]; mean > 0 {
 				*g = max(*g, float32(math.Sqrt((left[id]+x.beyond[id])/mean)))
 			}
 		}

@@ -17,12 +17,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/linear"
-	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/internal/previewing"
-	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/linear"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // data is a layer whose labels lean towards topics, and contexts that do.
@@ -460,7 +460,7 @@ func TestPanelsSayWhatTheirLabelsHaveLeft(t *testing.T) {
 			for panel := range m.Panels() {
 				of := squares[j][panel*kernels.PanelRows : min((panel+1)*kernels.PanelRows, inside)]
 				want := max(math.Sqrt(slices.Max(of)/mean), leastGauge)
-				off += math.Abs(math.Log(float64(m.Gauges[j*m.Panels()+panel])/want)) / float64(m.Panels())
+				off += math.Abs(math.Log(float64(m.ResidualScale[j*m.Panels()+panel])/want)) / float64(m.Panels())
 			}
 			if off > 0.3 {
 				t.Errorf("stage %d: found gauges that are off by %v of their logarithms, want at most 0.3", j, off)

@@ -7,12 +7,12 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/evaluate"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/internal/previewing"
-	"github.com/learning-to-screen/l2s/internal/ranking"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	"github.com/learning-to-screen/l2s/internal/ground/ranking"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/watch/evaluate"
 )
 
 const (

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/evaluate"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/internal/previewing"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/watch/evaluate"
 )
 
 // The normal rung has the precision on held-out contexts, and finds own states: the first such rung

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"pgregory.net/rapid"
 )
 

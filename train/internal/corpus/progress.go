@@ -1,6 +1,6 @@
 package corpus
 
-import "github.com/learning-to-screen/l2s/internal/parallel"
+import "github.com/learning-to-screen/l2s/internal/ground/parallel"
 
 // Progress is a report of the progress of a run, see train.Progress.
 type Progress struct {

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 	"github.com/learning-to-screen/l2s/train/internal/traintest"
 )

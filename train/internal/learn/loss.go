@@ -3,7 +3,7 @@ package learn
 import (
 	"math/bits"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math"
 	"sync"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 )
 
 const (

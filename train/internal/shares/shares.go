@@ -5,7 +5,7 @@ package shares
 import (
 	"context"
 
-	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 

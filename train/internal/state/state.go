@@ -13,9 +13,9 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/labelfile"
-	"github.com/learning-to-screen/l2s/internal/stage"
+	"github.com/learning-to-screen/l2s/internal/files/labelfile"
+	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/ground/stage"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // of CRC-32C

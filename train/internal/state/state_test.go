@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/files/labelfile"
 )
 
 func contexts() labelfile.Header {

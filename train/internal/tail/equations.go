@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/floats"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/codes/floats"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 )
 
 // regression is a regression of some targets on the same rows.

@@ -3,7 +3,7 @@ package tail
 import (
 	"context"
 
-	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
 )
 
 // scale is the mean variance of an element of a context within clusters, each of which has

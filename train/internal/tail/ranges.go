@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/tail"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/parallel"
+	"github.com/learning-to-screen/l2s/internal/search/tail"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/internal/tail"
+	"github.com/learning-to-screen/l2s/internal/search/tail"
+	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 	"pgregory.net/rapid"
 )
 

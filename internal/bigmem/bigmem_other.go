@@ -1,9 +1,0 @@
-//go:build !linux
-
-package bigmem
-
-const hugePage = 2 << 20
-
-func mapLarge(int) (table []byte, release func(), ok bool) { return nil, nil, false }
-
-func collapse([]byte) {}

@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+	"github.com/learning-to-screen/l2s/internal/search/exact"
+	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/search/screening"
+)
+
+// Index is l2s.Index: a screen or a preview.
+type Index struct {
+	screen  *screening.Model // one of the two is nil
+	preview *previewing.Model
+	steps   []Step
+	normal  int
+}
+
+// Step is l2s.Step.
+type Step struct {
+	Budget, MeanScored     float64
+	Precision1, PrecisionK precision.Estimate
+	Own                    precision.Estimate
+}
+
+// OfScreen returns the index that is a screen.
+func OfScreen(m *screening.Model) *Index {
+	if m == nil || m.Labels() == 0 {
+		return &Index{}
+	}
+	x := &Index{screen: m}
+	for i, r := range m.Ladder() {
+		if r.Budget == m.Budget() {
+			x.normal = i
+		}
+		x.steps = append(x.steps, StepOfRung(r))
+	}
+	return x
+}
+
+// StepOfRung returns the step of a rung of a screen.
+func StepOfRung(r screening.Rung) Step {
+	return Step{Budget: r.Budget, MeanScored: r.MeanCandidates, Precision1: r.Precision1, PrecisionK: r.PrecisionK}
+}
+
+// OfPreview returns the index that is a preview.
+func OfPreview(m *previewing.Model) *Index {
+	if m == nil || m.Parts() == nil {
+		return &Index{}
+	}
+	p := m.Parts()
+	x := &Index{preview: m, normal: p.Normal}
+	for _, r := range p.Rungs {
+		x.steps = append(x.steps, Step{r.Kept, r.Kept, r.Precision1, r.PrecisionK, r.Own})
+	}
+	return x
+}
+
+// Screen returns the screen, nil for a preview.
+func (x *Index) Screen() *screening.Model { return x.screen }
+
+// Preview returns the preview, nil for a screen.
+func (x *Index) Preview() *previewing.Model { return x.preview }
+
+// Steps is l2s.Index.Steps. The steps must not be changed.
+func (x *Index) Steps() (steps []Step, normal int) { return x.steps, x.normal }
+
+// StepOf returns the step of a budget, which is not negative: the last one whose budget is not
+// above it, or the first; the normal one for 0.
+func (x *Index) StepOf(budget float64) int {
+	if budget == 0 {
+		return x.normal
+	}
+	return max(0, sort.Search(len(x.steps), func(i int) bool { return x.steps[i].Budget > budget })-1)
+}
+
+// Measured is l2s.Index.Measured.
+func (x *Index) Measured() (k, heldOut int) {
+	if x.preview != nil {
+		return x.preview.Parts().K, x.preview.Parts().HeldOut
+	}
+	return x.screen.Config().K, x.screen.Config().HeldOut
+}
+
+// Labels returns L of the layer.
+func (x *Index) Labels() int {
+	if x.preview != nil {
+		return x.preview.Parts().Labels
+	}
+	return x.screen.Labels()
+}
+
+// Dim returns d of the layer.
+func (x *Index) Dim() int {
+	if x.preview != nil {
+		return x.preview.Parts().Dim
+	}
+	return x.screen.Dim()
+}
+
+// Fingerprint is l2s.Index.Fingerprint.
+func (x *Index) Fingerprint() [32]byte {
+	if x.preview != nil {
+		return x.preview.Parts().Fingerprint
+	}
+	return x.screen.Config().Fingerprint
+}
+
+// HasTail is l2s.Index.HasTail.
+func (x *Index) HasTail() bool { return x.preview != nil || x.screen.Tail() != nil }
+
+// Record is l2s.Index.Record.
+func (x *Index) Record() json.RawMessage {
+	if x.preview != nil {
+		return json.RawMessage("{}")
+	}
+	return x.screen.Record()
+}
+
+// String is l2s.Index.String.
+func (x *Index) String() string {
+	switch {
+	case x == nil:
+		return "the exact search"
+	case x.preview == nil && x.screen == nil:
+		return "an empty index"
+	}
+	steps, normal := x.Steps()
+	text := fmt.Sprintf("%s of %d labels x %d", x.Kind(), x.Labels(), x.Dim())
+	if len(steps) == 0 { // all candidates of a screen without a ladder
+		return text
+	}
+	text += fmt.Sprintf(", %.1f scored", steps[normal].MeanScored)
+	if k, heldOut := x.Measured(); heldOut > 0 {
+		text += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", steps[normal].Precision1.Value, k, steps[normal].PrecisionK.Value)
+	}
+	return text
+}
+
+// Kind is l2s.Index.Kind.
+func (x *Index) Kind() string {
+	if x.preview != nil {
+		return previewKind
+	}
+	return screenKind
+}
+
+const previewKind, screenKind = "preview", "screen"
+
+// Save is l2s.Index.Save.
+func (x *Index) Save(path string) error {
+	switch {
+	case x.preview != nil:
+		return x.preview.Save(path)
+	case x.screen != nil:
+		return x.screen.Save(path)
+	}
+	return errNoIndex
+}
+
+// WriteTo is l2s.Index.WriteTo.
+func (x *Index) WriteTo(w io.Writer) (int64, error) {
+	switch {
+	case x.preview != nil:
+		return x.preview.WriteTo(w)
+	case x.screen != nil:
+		return x.screen.WriteTo(w)
+	}
+	return 0, errNoIndex
+}
+
+var errNoIndex = errors.New("l2s: index: found an empty one, expected one of Load, Read, preview.Make or train.Run, or nil for the exact search")
+
+// Load is l2s.Load.
+func Load(path string) (*Index, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("l2s: %w", err)
+	}
+	defer file.Close()
+	size := int64(-1)
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		size = info.Size()
+	}
+	return read(": "+path, file, size)
+}
+
+// Read is l2s.Read.
+func Read(r io.Reader) (*Index, error) { return read("", r, -1) }
+
+// read reads a file of a number of bytes, below 0 if it is not known. Errors begin with a name and
+// the place.
+func read(place string, r io.Reader, size int64) (*Index, error) {
+	in := bufio.NewReader(r)
+	magic, err := in.Peek(len(previewing.Magic))
+	switch {
+	case err != nil && err != io.EOF:
+		return nil, fmt.Errorf("l2s%s: %w", place, err)
+	case string(magic) == previewing.Magic:
+		m, err := previewing.ReadFile(previewKind+place, in, size)
+		if err != nil {
+			return nil, err
+		}
+		return OfPreview(m), nil
+	case string(magic) == screening.Magic:
+		m, err := screening.ReadFile(screenKind+place, in, size)
+		if err != nil {
+			return nil, err
+		}
+		return OfScreen(m), nil
+	}
+	return nil, fmt.Errorf("l2s%s: magic: found % x, expected a preview, % x, or a screen, % x", place, magic, previewing.Magic, screening.Magic)
+}
+
+// Check returns an error unless the index is nil or was made for the layer.
+func (x *Index) Check(l *Layer) error {
+	if x == nil {
+		return nil
+	}
+	if x.screen == nil && x.preview == nil {
+		return errNoIndex
+	}
+	if x.Dim() != l.Dim() || x.Labels() != l.Labels() {
+		return exact.Invalid(exact.ErrLayer, "l2s: index: found a %s for %d labels x %d, expected the layer's %d x %d", x.Kind(), x.Labels(), x.Dim(), l.Labels(), l.Dim())
+	}
+	made := x.Fingerprint()
+	if x.screen != nil && made == [32]byte{} { // for any layer of its shape
+		return nil
+	}
+	if l.exact.Fingerprint() != made && (x.preview == nil || previewing.FingerprintOf(l.exact) != made) {
+		return l.exact.Another(x.Kind(), made)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package previewing
+
+import (
+	"github.com/learning-to-screen/l2s/internal/codes/encode"
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/ground/mem"
+	"github.com/learning-to-screen/l2s/internal/ground/precision"
+)
+
+// Stages is the number of stages of a search: each adds some codes of the labels that are left. The
+// first PanelStages add codes of whole panels, the others of single labels.
+const (
+	Stages      = 5
+	PanelStages = 3
+)
+
+// PanelCodes is the number of codes of the stages of panels. Each other stage has those of a line.
+const PanelCodes = 128
+
+// stageEnds are the first code of each stage, and the end of the last.
+var stageEnds = [Stages + 1]int{0, 16, 48, PanelCodes, PanelCodes + kernels.LineCodes, MostCodes}
+
+// MostCodes is the largest number of codes of a label.
+const MostCodes = PanelCodes + (Stages-PanelStages)*kernels.LineCodes
+
+// Parts are the content of a model besides the codes of its labels, as its file has them.
+type Parts struct {
+	Labels, Dim int
+	Biased      int // 1 if the layer's biases are a further element of each row, and 1 of each context
+	Fingerprint [32]byte
+	Body        [32]byte // the fingerprint of the source of the contexts, zeros if it is not known
+
+	Coordinates int // R
+	Codes       int // of a label, of 2 bits
+	Probes      int // rows of Turn after the coordinates
+	Outliers    int // labels that are always scored in full: their codes tell little of them
+
+	Turn          []float32 // (R + probes) x width: for the coordinates of a context, and for its part outside them
+	Mean          []float32 // width: of the rows
+	Of            []uint32  // codes: the coordinate of each; a further code of one refines the earlier ones
+	Steps         []float32 // codes
+	Left          []float32 // stages x R: the mean squares of what labels have beyond the codes up to a stage
+	ResidualScale []float32 // stages x panels: the largest such part of a label of a panel, over the mean one
+	Shares        []float32 // stages x panels: the largest share that codes up to a stage miss of the rise of a label
+	Levels        []float32 // stages x panels: the logit, less the mean row's, that the rise begins at
+	IDs           []uint32  // labels, panel after panel, and the outliers after them
+
+	Factors [Stages - 1]float64 // of the reach, after each stage but the last
+	Margins [Stages]float64     // beyond the rise of labels in their own states, in spreads
+	Tail    float64             // factor of the squared deviations outside, in log-sums
+	Far     [Stages]float64     // spreads that one in 100 held-out contexts exceeds; 0 if unknown
+	MinNorm float64             // of a layer with biases: ||h|| that one in 100 of these does not reach
+	K       int                 // of the second precision
+	HeldOut int
+	Own     int // own states that Rung.Own was measured on
+	Normal  int // the rung of requests without a budget
+	Rungs   []Rung
+}
+
+// Rung is preview.Rung.
+type Rung struct {
+	Deviations float64            `json:"deviations"`
+	Reach      float64            `json:"reach"`
+	Looked     float64            `json:"looked"`
+	Kept       float64            `json:"kept"`
+	Exact      float64            `json:"exact"`
+	Precision1 precision.Estimate `json:"precision_1"`
+	PrecisionK precision.Estimate `json:"precision_k"`
+	Own        precision.Estimate `json:"own"`
+	LogSumOff  float64            `json:"log_sum_off"`
+}
+
+// Width is the number of elements of a row with its bias, if the layer has biases.
+func (p *Parts) Width() int { return p.Dim + p.Biased }
+
+// RowBytes is the size of the packed codes of a label.
+func (p *Parts) RowBytes() int { return p.Codes / 4 }
+
+// Panels is the number of panels of labels.
+func (p *Parts) Panels() int { return kernels.PanelsOf(p.Labels - p.Outliers) }
+
+// Stage returns the codes of a stage.
+func (p *Parts) Stage(j int) (from, to int) {
+	return min(stageEnds[j], p.Codes), min(stageEnds[j+1], p.Codes)
+}
+
+// stageBytes returns the part of a packed row that a stage has.
+func (p *Parts) stageBytes(j int) (from, to int) {
+	from, to = p.Stage(j)
+	return from / 4, to / 4
+}
+
+// rungOf returns the rung of a budget, which is not negative: the last one whose Kept is not above
+// it, or the first. A request that one model takes is not refused by another one, which may take
+// its place.
+func (p *Parts) rungOf(budget float64) *Rung {
+	if budget == 0 {
+		return &p.Rungs[p.Normal]
+	}
+	at := 0
+	for i, r := range p.Rungs {
+		if r.Kept <= budget {
+			at = i
+		}
+	}
+	return &p.Rungs[at]
+}
+
+// MaxKeptShare is the share of labels scored in full above which the exact search is as fast.
+var MaxKeptShare = 1.0 / 8 // tests change it
+
+// Crowd is the largest number of labels that a search for the k best scores in full.
+func (p *Parts) Crowd(k int) int {
+	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, Many))
+}
+
+// Model is the l2s.Index of a preview. Its codes are in a table for each stage: in panels, or in lines
+// of the rows of panels.
+type Model struct {
+	parts  *Parts
+	turn   *Directions
+	tables [Stages][]byte
+	bounds [Stages][]bound // of panels
+	all    []uint32        // the panels
+	square float64         // the sum of the squared lengths of the directions of codes, in steps
+}
+
+// bound tells how far the labels of a panel may be from their previews after a stage.
+type bound struct{ gauge, share, level float32 }
+
+// New returns the model of some parts, which are kept, and the packed codes of all labels of
+// panels, in the order of Parts.IDs.
+func New(p *Parts, codes []byte) *Model {
+	m := &Model{parts: p, turn: NewDirections(p.Turn, p.Width())}
+	for c, step := range p.Steps {
+		m.square += float64(m.turn.square[p.Of[c]] * float64(float64(step)*float64(step)))
+	}
+	panels, size := p.Panels(), p.RowBytes()
+	m.all = make([]uint32, panels)
+	for i := range m.all {
+		m.all[i] = uint32(i)
+	}
+	for j := range m.bounds {
+		m.bounds[j] = make([]bound, panels)
+		for i := range m.bounds[j] {
+			at := j*panels + i
+			m.bounds[j][i] = bound{p.ResidualScale[at], p.Shares[at], p.Levels[at]}
+		}
+	}
+	table, release := mem.Alloc(panels * kernels.PanelRows * size)
+	mem.Own(m, nil, release)
+	for j := range m.tables {
+		from, to := p.stageBytes(j)
+		n := panels * kernels.PanelRows * (to - from)
+		m.tables[j], table = table[:n:n], table[n:]
+	}
+	for row := range p.Labels - p.Outliers {
+		for j := range m.tables {
+			if from, to := p.stageBytes(j); j < PanelStages && from < to {
+				encode.PutPacked(m.tables[j], row, codes[row*size:][from:to])
+			} else {
+				copy(m.tables[j][row*(to-from):], codes[row*size:][from:to])
+			}
+		}
+	}
+	return m
+}
+
+// Parts returns the parts of the model. They must not be changed once it is in use.
+func (m *Model) Parts() *Parts { return m.parts }
+
+// packed returns the codes that New takes.
+func (m *Model) packed() []byte {
+	p := m.parts
+	size := p.RowBytes()
+	codes := make([]byte, (p.Labels-p.Outliers)*size)
+	for row := range p.Labels - p.Outliers {
+		for j := range m.tables {
+			if from, to := p.stageBytes(j); j < PanelStages && from < to {
+				encode.Packed(codes[row*size:][from:to], m.tables[j], row)
+			} else {
+				copy(codes[row*size:][from:to], m.tables[j][row*(to-from):])
+			}
+		}
+	}
+	return codes
+}
