@@ -101,7 +101,6 @@ refused("a temperature that is a text", openai.BadRequestError, bad(temperature=
 refused("more answers than places", openai.BadRequestError, bad(n=5), param="n")
 refused("a field that is mistyped", openai.BadRequestError, bad(extra_body={"max_token": 2}), param="max_token", code="unknown_field")
 refused("a prompt that is too long", openai.BadRequestError, bad(prompt="word " * 20000), code="context_length_exceeded")
-refused("JSON that is promised", openai.BadRequestError, lambda: client.chat.completions.create(model=name, messages=message, response_format={"type": "json_object"}), param="response_format")
 refused("a model that is not there", openai.NotFoundError, lambda: client.models.retrieve("other"), code="model_not_found")
 check("the model that is there", client.models.retrieve(name).id, name)
 

@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// formats are the patterns of formats. Days of February end with 28, and years have four digits and
-// begin with 1 or 2.
+// formats are the patterns of formats. Days of February end with 28, years have four digits and begin
+// with 1 or 2, and all have a bounded length.
 var formats = func() map[string]string {
 	const (
 		date   = `[12][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))`
@@ -24,7 +24,7 @@ var formats = func() map[string]string {
 		"time":      "^" + clock + "$",
 		"date-time": "^" + date + "T" + clock + "$",
 		"duration":  `^P([0-9]{1,4}W|[0-9]{1,4}D(T[0-9]{1,4}H)?|T([0-9]{1,4}H([0-9]{1,4}M([0-9]{1,4}S)?)?|[0-9]{1,4}M([0-9]{1,4}S)?|[0-9]{1,4}S))$`,
-		"email":     `^[a-zA-Z0-9_+]+(\.[a-zA-Z0-9_+]+){0,4}@` + label + `(\.` + label + `){1,3}$`,
+		"email":     `^[a-zA-Z0-9_+]{1,20}(\.[a-zA-Z0-9_+]{1,20}){0,2}@` + label + `(\.` + label + `){1,3}$`,
 		"hostname":  "^" + domain + "$",
 		"ipv4":      "^" + byte_ + `(\.` + byte_ + `){3}$`,
 		"ipv6":      `^([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$`,
