@@ -277,7 +277,7 @@ var mixed = flag.Int("mixed", 2000, "the number of requests of TestRealMixedRequ
 func TestRealMixedRequests(t *testing.T) {
 	for _, file := range realModels(t, labModel, "smollm2-135m") {
 		const parallel, clients = 4, 8
-		s := serveChats(t, file, 512, func(o *openai.Options) { o.Parallel, o.Waiting = parallel, clients })
+		s := serveChats(t, file, 512, func(o *openai.Options) { o.Parallel, o.Waiting = parallel, 8*clients }) // vanished clients wait too, until they are noticed
 		texts := make([]string, 24)
 		want := make([]string, len(texts))
 		for i := range texts {
@@ -398,6 +398,7 @@ func TestRealMixedRequests(t *testing.T) {
 		start := time.Now()
 		run(*mixed/10, 1)
 		before := resident(t)
+		t.Logf("%s: %d requests in %v, memory %.1f MiB", filepath.Base(file), *mixed/10, time.Since(start).Round(time.Second), before)
 		run(*mixed-*mixed/10, 2)
 		after := resident(t)
 		t.Logf("%s: %d requests in %v: %v", filepath.Base(file), *mixed, time.Since(start).Round(time.Second), counts)
