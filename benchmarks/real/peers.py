@@ -11,9 +11,9 @@ program of this folder (REAL names it), and l2s searches the model's own file. b
 keeps it. measure prints a row for each setting: the share of the exact best label (P@1) and of the exact best five (P@5)
 that is found, the median and the 99th percentile of the time per query in microseconds, one query at a time, the time per
 query in batches of 64, the seconds that building took, and the megabytes of memory that loading and searching take besides
-the rows. Building has all CPUs, all else one thread, and each library a process of its own. The time of a query is the
-least of up to three passes over all of them. A library that is missing, or that refuses this CPU, is left out with a
-message.
+the rows. Building has all CPUs, all else one thread, and each library a process of its own. Times are of the CPU, of all
+threads together, because other work disturbs them less; that of a query is the least of up to three passes over all of
+them. A library that is missing, or that refuses this CPU, is left out with a message.
 """
 
 import argparse
@@ -308,11 +308,11 @@ def build(folder, name):
     if peer is None or os.path.exists(path + ".seconds"):
         return
     w = np.load(os.path.join(folder, "rows.npy"))
-    start = time.time()
+    start = time.process_time()
     peer.build(w, folder, path)
     with open(path + ".seconds", "w") as f:
-        f.write(f"{time.time() - start:.0f}")
-    print(f"{name}: built in {time.time() - start:.0f} s", file=sys.stderr, flush=True)
+        f.write(f"{time.process_time() - start:.0f}")
+    print(f"{name}: built in {time.process_time() - start:.0f} s", file=sys.stderr, flush=True)
 
 
 def resident():
@@ -328,9 +328,9 @@ def timed(search, parts):
         if n > 0 and time.time() - begin > MOST_SECONDS:
             break
         for i, p in enumerate(parts):
-            start = time.perf_counter()
+            start = time.process_time()
             search(p)
-            least[i] = min(least[i], time.perf_counter() - start)
+            least[i] = min(least[i], time.process_time() - start)
     return np.concatenate(found), least
 
 
@@ -377,7 +377,7 @@ def main():
             made(o.folder, o.labels, o.dim) if o.do == "made" else dump(o.folder, o.head, o.states, o.contexts)
     elif len(names) > 1:
         if o.do == "measure":
-            print("method\tsetting\tP@1\tP@5\tmedian, us\t99th\tin batches, us\tbuilt, s\tmemory, MB", flush=True)
+            print("method\tsetting\tP@1\tP@5\tmedian, us\t99th\tin batches, us\tbuilt, CPU s\tmemory, MB", flush=True)
         one_by_one(names)
     elif o.do == "build":
         build(o.folder, names[0])

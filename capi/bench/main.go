@@ -1,7 +1,7 @@
-// Command bench prints the time that a call takes beyond the same call in Go: from C through
+// Command bench prints the time of the CPU that a call takes beyond the same call in Go: from C through
 // libl2s.so, and from Python through the package l2s. The three take turns in one run, over the same
 // layer and contexts, and their answers must be equal bit for bit. It prints the throughput of two
-// threads, too, per that of one.
+// threads, too, per that of one, which needs two idle CPUs.
 //
 //	bench -c bin/capi/test -python bin/wheel/venv/bin/python [-head model.gguf -index m.l2p -contexts H.npy]
 package main
@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/learning-to-screen/l2s"
@@ -57,7 +58,7 @@ func main() {
 
 	one := subject{source: filepath.Join(folder, "one.npy"), dim: 1}
 	check(tensorfile.WriteNPY(one.source, []float32{1}, 1, 1))
-	one.contexts = slices.Repeat([]float32{1}, mostOf)
+	one.contexts = slices.Repeat([]float32{1}, 64*mostOf) // so that a turn is long
 	fmt.Println("a layer of one label with one number, where a search takes next to nothing:")
 	one.measure(folder, commands, *rounds)
 
@@ -115,7 +116,8 @@ func madeUp(folder string) subject {
 }
 
 // A way answers commands: "one", each context by itself; "batches", 64 at a time; "threads N", N threads that
-// ask all contexts one by one, each of them: the nanoseconds. "sum" is the hash of all answers.
+// ask all contexts one by one, each of them: the nanoseconds, of the CPU for the first two. "sum" is the hash of
+// all answers.
 type way func(command string) (answer uint64)
 
 func (s subject) measure(folder string, commands map[string][]string, rounds int) {
@@ -142,8 +144,12 @@ func (s subject) measure(folder string, commands map[string][]string, rounds int
 	}
 	n := float64(len(s.contexts) / s.dim)
 	found := map[string][]float64{}
+	commanded := []string{"one", "batches"}
+	if layer.Labels() > 1 {
+		commanded = append(commanded, "threads 1", "threads 2")
+	}
 	for range rounds {
-		for _, command := range []string{"one", "batches", "threads 1", "threads 2"} {
+		for _, command := range commanded {
 			for _, name := range names {
 				found[name+command] = append(found[name+command], float64(ways[name](command))/n/1000)
 			}
@@ -160,6 +166,9 @@ func (s subject) measure(folder string, commands map[string][]string, rounds int
 			fmt.Printf("; %s %+.2f (%+.2f to %+.2f), times %.3f (%.3f to %.3f)", name, q[1], q[0], q[2], r[1], r[0], r[2])
 		}
 		fmt.Println()
+	}
+	if layer.Labels() == 1 { // its calls are shorter than the start of a thread
+		return
 	}
 	fmt.Print("two threads, throughput per that of one:")
 	for _, name := range names {
@@ -203,12 +212,14 @@ func (s subject) inGo(pool *l2s.Pool, most int) way {
 	}
 	return func(command string) uint64 {
 		dst := make([]l2s.Prediction, n*most)
-		begin := time.Now()
+		begin, cpu := time.Now(), ofTheCPU()
 		switch command {
 		case "one":
 			ones(dst)
+			return ofTheCPU() - cpu
 		case "batches":
 			batches(dst)
+			return ofTheCPU() - cpu
 		case "threads 1", "threads 2":
 			var threads sync.WaitGroup
 			for range command[len("threads ")] - '0' {
@@ -228,6 +239,13 @@ func (s subject) inGo(pool *l2s.Pool, most int) way {
 		}
 		return uint64(time.Since(begin))
 	}
+}
+
+// ofTheCPU is the time that this process has had of the CPU, in nanoseconds.
+func ofTheCPU() uint64 {
+	var use syscall.Rusage
+	check(syscall.Getrusage(syscall.RUSAGE_SELF, &use))
+	return uint64(use.Utime.Nano() + use.Stime.Nano())
 }
 
 // child starts a program that reads commands, a line each, and writes their answers, a line each. end ends it.
