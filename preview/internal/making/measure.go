@@ -215,6 +215,10 @@ func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []
 	return needs, nil
 }
 
+// leastMargins are what own states need at least after each stage, for states of other texts: where it
+// costs little, so not after the last stage, where labels are scored in full.
+var leastMargins = [previewing.Stages]float64{0, 0, 0, -1, math.Inf(-1)}
+
 // findMargins finds the margins that own states need after each stage, but for the few that may be
 // missed. So every rung finds them, however far it looks.
 func (m *maker) findMargins(needs []previewing.Need) {
@@ -228,7 +232,7 @@ func (m *maker) findMargins(needs []previewing.Need) {
 			x[i] = needs[i].Margin[j]
 		}
 		slices.Sort(x)
-		if most := x[len(x)-1-few]; !math.IsInf(most, 0) {
+		if most := max(x[len(x)-1-few], leastMargins[j]); !math.IsInf(most, 0) {
 			m.Margins[j] = most + ownSlack
 		}
 	}
