@@ -505,6 +505,9 @@ func requestOf(o *C.l2s_request) (r request, err error) {
 	if r.among, err = labelsOf("among", &o.among); err != nil {
 		return r, err
 	}
+	if r.also, err = labelsOf("also", &o.also); err != nil {
+		return r, err
+	}
 	if r.allowed, err = labelsOf("allowed", &o.allowed); err != nil {
 		return r, err
 	}

@@ -228,13 +228,14 @@ typedef struct l2s_request {
 	int32_t log_sum;         /* unless 0, asks for the log-sum */
 	int32_t exact_sum;       /* unless 0, by the definition of logits, which takes a pass over all weights */
 	l2s_labels among;        /* the only labels to choose among, distinct ids; answered exactly */
+	l2s_labels also;         /* ids of labels that an index looks at besides those that it finds */
 	l2s_labels allowed;      /* the labels that may be answered */
 	l2s_labels banned;       /* the labels that may not */
 	const int64_t *bias_ids; /* labels whose logits get biases added, ascending */
 	const float *biases;
 	size_t bias_count;
 } l2s_request;
-#define L2S_REQUEST {sizeof(l2s_request), 0, 0, 0, 0, 0, 0, {NULL, 0, NULL}, {NULL, 0, NULL}, {NULL, 0, NULL}, NULL, NULL, 0}
+#define L2S_REQUEST {sizeof(l2s_request), 0, 0, 0, 0, 0, 0, {NULL, 0, NULL}, {NULL, 0, NULL}, {NULL, 0, NULL}, {NULL, 0, NULL}, NULL, NULL, 0}
 
 typedef struct l2s_answer {
 	size_t count;            /* of labels written: k, or fewer if fewer may be answered */

@@ -115,7 +115,7 @@ type scratch struct {
 	contexts        []float32
 	top             []l2s.Prediction
 	answers         []l2s.Answer
-	among           []uint32
+	among, also     []uint32
 	allowed, banned *bitset.Set
 	biases          []l2s.Bias
 	request         l2s.Request
@@ -137,7 +137,7 @@ func (p *pool) take() *scratch {
 
 func (p *pool) give(t *scratch) {
 	t.request = l2s.Request{}
-	if cap(t.top) > kept || cap(t.contexts) > kept || cap(t.among) > kept {
+	if cap(t.top) > kept || cap(t.contexts) > kept || cap(t.among) > kept || cap(t.also) > kept {
 		return
 	}
 	p.mu.Lock()
@@ -327,10 +327,10 @@ func (x *labels) set(s **bitset.Set, total int, what string) (*bitset.Set, error
 
 // request is l2s_request.
 type request struct {
-	plain                  l2s.Request // without sets
-	among, allowed, banned labels
-	biasIDs                []int64
-	biases                 []float32
+	plain                        l2s.Request // without sets
+	among, also, allowed, banned labels
+	biasIDs                      []int64
+	biases                       []float32
 }
 
 // fill makes the request of the scratch.
@@ -339,11 +339,20 @@ func (r *request) fill(t *scratch, total int) (err error) {
 	if r.among.bits != nil {
 		return wrongRequest("among: found bits, expected ids: allowed takes bits")
 	}
+	if r.also.bits != nil {
+		return wrongRequest("also: found bits, expected ids: allowed takes bits")
+	}
 	if r.among.ids != nil {
 		if err := narrow(&t.among, r.among.ids, "among"); err != nil {
 			return err
 		}
 		t.request.Among = l2s.Only(t.among)
+	}
+	if len(r.also.ids) > 0 {
+		if err := narrow(&t.also, r.also.ids, "also"); err != nil {
+			return err
+		}
+		t.request.Also = t.also
 	}
 	if t.request.Allowed, err = r.allowed.set(&t.allowed, total, "allowed"); err != nil {
 		return err

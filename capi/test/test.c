@@ -261,6 +261,13 @@ static void test_requests(void)
 	r.among.ids = few, r.among.count = 3;
 	OK(l2s_search(pool, &x, K, &r, again, more, &answer));
 	CHECK(!memcmp(ids, again, sizeof ids) && answer.exact, "found another answer among ids");
+	r = (l2s_request)L2S_REQUEST; /* also changes no answer without a miss */
+	r.also.ids = few, r.also.count = 3;
+	best(h, K, NULL, want, numbers);
+	OK(l2s_search(pool, &x, K, &r, again, more, &answer));
+	check_answer(again, more, want, numbers, K);
+	r = (l2s_request)L2S_REQUEST;
+	r.among.ids = few;
 	r.among.count = 0; /* the empty set */
 	OK(l2s_search(pool, &x, K, &r, ids, logits, &answer));
 	CHECK(answer.count == 0 && ids[0] == -1, "found %zu labels among none", answer.count);
@@ -500,6 +507,8 @@ static void test_errors(void)
 	REQUEST("allowed[1]: found -1", (r.allowed.ids = wrong, r.allowed.count = 2));
 	REQUEST("banned[0]: found 8000", (r.banned.ids = big, r.banned.count = 1));
 	REQUEST("among[1]: found -1", (r.among.ids = wrong, r.among.count = 2));
+	REQUEST("also[1]: found -1", (r.also.ids = wrong, r.also.count = 2));
+	REQUEST("also: found bits", (r.also.bits = (uint8_t *)wrong, r.also.count = 3));
 	REQUEST("", (r.among.ids = big, r.among.count = 1));
 	REQUEST("allowed: found 3 bytes", (r.allowed.bits = (uint8_t *)wrong, r.allowed.count = 3));
 	REQUEST("among: found bits", (r.among.bits = (uint8_t *)wrong, r.among.count = 3));
@@ -936,6 +945,8 @@ static void random_call(void)
 		r.banned.ids = some, r.banned.count = next() % 9;
 	if (next() % 8 == 0)
 		r.among.ids = some, r.among.count = next() % 9;
+	if (next() % 8 == 0)
+		r.also.ids = some, r.also.count = next() % 9;
 	r.log_sum = next() % 2, r.exact = next() % 2;
 	if (next() % 8 == 0)
 		r.within = (double)(int64_t)next(), r.budget = (double)(int64_t)next();

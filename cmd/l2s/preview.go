@@ -158,8 +158,8 @@ const leastContextsOfPreview = 1000
 // makePreview makes a preview from contexts that are spread over the rows, with progress on p.
 func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview.Options, p *progress.Printer) (*l2s.Index, error) {
 	// The shares of the time of the stages, about.
-	from := map[string]float64{"coordinates": 0, "blocks": 0.2, "fingerprint": 0.55, "precision": 0.6}
-	to := map[string]float64{"coordinates": 0.2, "blocks": 0.55, "fingerprint": 0.6, "precision": 1}
+	from := map[string]float64{"coordinates": 0, "codes": 0.2, "fingerprint": 0.55, "precision": 0.6}
+	to := map[string]float64{"coordinates": 0.2, "codes": 0.55, "fingerprint": 0.6, "precision": 1}
 	const all = 10000
 	p.Start(kindPreview, "percent", all)
 	o.K, o.Progress = k, func(stage string, done float64) {

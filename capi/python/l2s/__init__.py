@@ -200,7 +200,7 @@ class _Searches:
         return pool.topk(H, k)
 
     def search(self, H: Any, k: int = 1, *, budget: float = 0, exact: bool = False, within: float = 0, among: Any = None,
-               allowed: Any = None, banned: Any = None, biases: Any = None, log_probs: bool = False, log_sum: bool = False,
+               also: Any = None, allowed: Any = None, banned: Any = None, biases: Any = None, log_probs: bool = False, log_sum: bool = False,
                exact_sum: bool = False, temperature: float = 1) -> Answer:
         """Answer a request about contexts, as topk has them.
 
@@ -208,6 +208,7 @@ class _Searches:
         exact: miss no label.
         within: leave out labels farther below the best logit.
         among: ids, the only labels to choose among, which is always exact.
+        also: ids that the index looks at besides the labels that it finds: none of them is missed.
         allowed, banned: ids, or a mask of bool over all labels: part of the search, and of sums.
         biases: a dict {id: number}, or a pair of arrays: added to logits.
         log_probs, log_sum: log-probabilities, and the log of the sum of e^(x/temperature), over all labels that
@@ -222,8 +223,8 @@ class _Searches:
             raise ValueError(self._sums)
         r = _library.Request(ctypes.sizeof(_library.Request), float(budget), float(within), float(temperature), bool(exact), bool(sums), bool(exact_sum))
         keep = []
-        for name, x in (("among", among), ("allowed", allowed), ("banned", banned)):
-            labels, array = _arrays.labels_of(x, name, pool.labels, name != "among")
+        for name, x in (("among", among), ("also", also), ("allowed", allowed), ("banned", banned)):
+            labels, array = _arrays.labels_of(x, name, pool.labels, name not in ("among", "also"))
             setattr(r, name, labels)
             keep.append(array)
         if biases is not None:

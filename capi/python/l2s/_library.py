@@ -42,7 +42,7 @@ class Labels(ctypes.Structure):
 
 class Request(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("budget", c_double), ("within", c_double), ("temperature", c_double), ("exact", c_int32),
-                ("log_sum", c_int32), ("exact_sum", c_int32), ("among", Labels), ("allowed", Labels), ("banned", Labels),
+                ("log_sum", c_int32), ("exact_sum", c_int32), ("among", Labels), ("also", Labels), ("allowed", Labels), ("banned", Labels),
                 ("bias_ids", c_void_p), ("biases", c_void_p), ("bias_count", c_size_t)]
 
 

@@ -356,7 +356,7 @@ func (f *flags) makePreview(ctx context.Context) (*l2s.Index, error) {
 	}
 	defer debug.FreeOSMemory() // before the lasting model is opened
 	defer f.closes(nil, x)
-	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
+	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "codes": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
 	made, err := preview.Make(ctx, x.Layer(), l2s.Float32(states, x.Layer().Dim()), preview.Options{Body: f.body, Progress: func(stage string, done float64) {
 		if at := stages[stage]; at != nil {
 			at(stage, done)
