@@ -231,8 +231,12 @@ wheel: ## Build the wheel of the package l2s for Python to bin/wheel. Needs a C 
 	GO=$(GO) capi/python/wheel bin/wheel
 
 .PHONY: test-python
-test-python: ## Install the wheel into an empty virtual environment and run its tests; skipped without a C compiler, Python or PyPI. WITH="torch transformers" tests those too.
-	GO=$(GO) WITH="$(WITH)" capi/python/test bin/wheel
+test-python: ## Install the wheel into an empty virtual environment and run its tests; skipped without a C compiler, Python or PyPI. WITH="torch transformers" tests those too; PYTHONS="python3.9 python3.13".
+	GO=$(GO) WITH="$(WITH)" PYTHONS="$(PYTHONS)" capi/python/test bin/wheel
+
+.PHONY: bench-capi
+bench-capi: ## Print what calls from C and from Python cost beyond Go's, in turns, after make test-capi test-python. CALLS="-head m.gguf -index m.l2p -contexts H.npy".
+	cd capi && $(GO) run -mod=readonly ./bench -c $(CURDIR)/bin/capi/test -python $(CURDIR)/bin/wheel/venv/bin/python $(CALLS)
 
 # The bridge takes part if there are a model and llama.cpp's libraries.
 SOAK     ?= 1h

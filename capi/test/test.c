@@ -1142,7 +1142,7 @@ int main(int argc, char **argv)
 		pthread_sigmask(SIG_BLOCK, &term, NULL);
 		do {
 			threads(5);
-			fuzz(20000, 1 + next() % THREADS);
+			fuzz(6000, 1 + next() % THREADS);
 		} while (!failed && sigtimedwait(&term, NULL, &(struct timespec){0, 0}) != SIGTERM);
 	} else if (argc > 2 && !strcmp(argv[1], "fuzz")) {
 		seed = time(NULL);
