@@ -107,10 +107,11 @@ check("the model that is there", client.models.retrieve(name).id, name)
 a = client.completions.create(model=name, prompt=prompts[0], max_tokens=8, temperature=1.5, seed=3, n=3)
 check("three answers", ([c.index for c in a.choices], a.usage.completion_tokens <= 24), ([0, 1, 2], True))
 check("their timings", a.timings["predicted_n"], a.usage.completion_tokens)
-with client.chat.completions.stream(model=name, messages=[{"role": "user", "content": questions[0]}], max_tokens=12, temperature=1, n=2) as stream:
-    for _ in stream:
-        pass
-    check("two answers in a stream", [bool(c.message.content) for c in stream.get_final_completion().choices], [True, True])
+texts = ["", ""]
+for event in client.chat.completions.create(model=name, messages=[{"role": "user", "content": questions[0]}], max_tokens=12, temperature=1, n=2, stream=True):
+    for c in event.choices:
+        texts[c.index] += c.delta.content or ""
+check("two answers in a stream", [bool(t) for t in texts], [True, True])
 raw = client.completions.with_raw_response.create(model=name, prompt="a", max_tokens=1, extra_body={"frobnicate": 1})
 check("a field that nothing reads", raw.headers["x-l2s-ignored"], "frobnicate")
 a = client.completions.create(model=name, prompt=prompts[0], max_tokens=1, temperature=0, logprobs=0, extra_body={"logprob_token_ids": [7042, 4528], "return_tokens_as_token_ids": True})
