@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, v := range verbs {
 		text += fmt.Sprintf("  l2s-llama %-9s %s\n", v.name, v.summary)
 	}
-	text += "\nTry: l2s-llama generate --model M.gguf --fast --prompt TEXT. --fast makes a preview of the head at\nthe first start, in about a minute, and finds tokens by it from then on. Each verb explains itself\nwith -h.\n"
+	text += "\nTry: l2s-llama generate --model M.gguf --fast --prompt TEXT. --fast makes a preview of the head at\nthe first start, in a minute or two, and finds tokens by it from then on. Each verb explains itself\nwith -h.\n"
 	if name == "-h" || name == "--help" || name == "-help" || name == "help" {
 		fmt.Fprint(stdout, text)
 		return 0

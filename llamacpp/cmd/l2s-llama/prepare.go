@@ -24,7 +24,7 @@ import (
 const prepareUsage = `
 l2s-llama prepare --model M.gguf [flags]
 
-Makes the preview that --fast of all verbs takes, in about a minute, and keeps it in M.gguf.l2p, or
+Makes the preview that --fast of all verbs takes, in a minute or two, and keeps it in M.gguf.l2p, or
 in the user's cache: for an image, or before a server starts. It prints the name of the file. A run
 that was interrupted or killed goes on with the states that it has kept in M.gguf.l2p.states.`
 

@@ -168,6 +168,9 @@ func (k *keywords) only(what string, names ...string) {
 		}
 	}
 	if found != "" {
+		if len(names) == 0 {
+			names = []string{"type", "enum", "const", "anyOf", "allOf", "$ref"}
+		}
 		fail(k.path+"/"+escaped(found), "found the keyword %.40q %s, expected one of %s", found, what, strings.Join(names, ", "))
 	}
 }

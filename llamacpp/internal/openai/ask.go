@@ -345,7 +345,7 @@ func (s *Server) chat(ctx context.Context, f *fields, t *tools) (string, *failur
 	chat := llamacpp.Chat{Messages: messages}
 	if t != nil && s.rendersTools {
 		chat.Tools = t.raw
-	} else if t != nil {
+	} else if f.has("tools") && !s.rendersTools {
 		var failed *failure
 		if chat.Messages, failed = t.describe(messages); failed != nil {
 			return "", failed

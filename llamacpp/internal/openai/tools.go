@@ -202,8 +202,12 @@ func badSchema(param string, err error) *failure {
 }
 
 // describe returns a chat for a template that renders no tools: a system message has them, calls are
-// texts of the assistant, and their results are texts of the user.
+// texts of the assistant, and their results are texts of the user. Without tools, since none may be
+// called any more, earlier calls and results are texts all the same.
 func (t *tools) describe(messages []llamacpp.Message) ([]llamacpp.Message, *failure) {
+	if t == nil {
+		return history(nil, "", messages)
+	}
 	var b strings.Builder
 	b.WriteString("You may call functions. These are their signatures:\n<tools>\n")
 	if err := jsonscan.Value(bytes.TrimSpace(t.raw)).Array(func(v jsonscan.Value) error {
@@ -217,11 +221,16 @@ func (t *tools) describe(messages []llamacpp.Message) ([]llamacpp.Message, *fail
 	}
 	b.WriteString("</tools>\nTo call one, answer with its name and its arguments:\n" + callOpens + "\n{\"name\": \"NAME\", \"arguments\": {...}}\n" + callCloses)
 	text := b.String()
-	list := []llamacpp.Message{{Role: "system", Content: text}}
+	return history([]llamacpp.Message{{Role: "system", Content: text}}, text, messages)
+}
+
+// history appends messages to a list, with calls and their results as texts. The first system message
+// goes before the text, if there is one.
+func history(list []llamacpp.Message, text string, messages []llamacpp.Message) ([]llamacpp.Message, *failure) {
 	results := false
 	for i, m := range messages {
 		switch {
-		case i == 0 && m.Role == "system":
+		case i == 0 && m.Role == "system" && text != "":
 			list[0].Content = m.Content + "\n\n" + text
 			continue
 		case m.Role == "tool" || m.Role == "function":

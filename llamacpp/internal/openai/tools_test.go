@@ -141,4 +141,13 @@ func TestToolsForATemplateWithoutThem(t *testing.T) {
 	if want := "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>"; list[3].Content != want {
 		t.Errorf("found %q, expected %q", list[3].Content, want)
 	}
+	// Where no tool may be called any more, earlier calls are texts still.
+	var none *tools
+	list, failed = none.describe([]llamacpp.Message{
+		{Role: "system", Content: "Be brief."}, {Role: "user", Content: "Hi"},
+		{Role: "assistant", ToolCalls: json.RawMessage(`[{"function":{"name":"f","arguments":"{}"}}]`)}, {Role: "tool", Content: "one"},
+	})
+	if failed != nil || len(list) != 4 || list[0].Content != "Be brief." || !strings.Contains(list[2].Content, `"f"`) || list[3].Role != "user" || !strings.Contains(list[3].Content, "one") {
+		t.Errorf("without tools: found %+v, %v", list, failed)
+	}
 }
