@@ -308,6 +308,8 @@ func TestUnknownSchemas(t *testing.T) {
 		{`{"type":"object","properties":[1]}`, "#/properties", "found [1]"},
 		{`{"type":"object","additionalProperties":1}`, "#/additionalProperties", "found 1"},
 		{`{"type":"string","enum":[1]}`, "#/enum", "no value of the type"},
+		{`{"type":"integer","const":"a"}`, "#/const", "expected a value of the type"},
+		{`{"type":"no such","const":"a"}`, "#/type", "found"},
 		{`{"enum":[]}`, "#/enum", "one element at least"},
 		{`7`, "#", "found 7"}, {`{"a"`, "#", ""}, {deep, "#", "101 deep"}, {many, "#/items/anyOf/25", "more than 50000 rules"},
 	} {

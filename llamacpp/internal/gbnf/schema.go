@@ -248,6 +248,9 @@ func (g *Grammar) schema(path string, v jsonscan.Value) string {
 		return g.enum(k, "enum")
 	case k.has("const"):
 		k.only("next to const", "const", "type")
+		if !g.is(k, k.of["const"]) {
+			fail(k.path+"/const", "found %s, expected a value of the type %s", short(k.of["const"]), short(k.of["type"]))
+		}
 		return g.literal(k.path+"/const", k.of["const"])
 	case k.has("anyOf"):
 		k.only("next to anyOf", "anyOf")

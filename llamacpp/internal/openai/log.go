@@ -61,7 +61,7 @@ func (s *Server) log(n *notedWriter, r *http.Request, took time.Duration) {
 	}
 	path = cmp.Or(path, "other")
 	status := cmp.Or(n.status, http.StatusOK)
-	if r.Context().Err() != nil && n.note.total.Reason == "" {
+	if r.Context().Err() != nil && n.note.total.Reason == "" && !s.stopping.Load() { // the end of the server ends contexts too
 		status = clientGone
 	}
 	level := slog.LevelInfo
