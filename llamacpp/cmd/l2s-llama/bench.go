@@ -32,16 +32,14 @@ token, with the least and the largest, and for the heads of l2s the model's part
 speedup is over llama.cpp. A line whose round takes 10 times as long as with fewer threads, or as
 llama.cpp's, stops there and has no speedup. After an interrupt bench prints the lines of the
 numbers of threads that are complete. The head "none" is llama.cpp without a head;
-"read" reads the bytes of the head's rows once and does no more: no exact head can take less time.
-Tasks:
+"read" reads the bytes of the head's rows once and no more: no exact head can take less time. Tasks:
   greedy    the best token
   sampled   temperature 0.8, top-k 40, top-p 0.95, each by its own sampler
   logprobs  the best 20 tokens and their log-probabilities; a preview estimates the sum
   decision  the logits of 3 tokens
   allowed   a draw among 200 tokens
   draft     4 tokens in one batch, and the best token after each
-  json      texts by a JSON schema of ten fields, the best allowed token each time; llama.cpp judges
-            the best of all tokens by its grammar, and all of them if it is refused, as its server
+  json      texts by a JSON schema of ten fields; llama.cpp judges tokens as its server does
 --learn asks for the best 5 tokens after each token of --text, in --rounds lines of --tokens tokens,
 and prints the speed and llama.cpp's, the precision of one answer in four, and the memory added.`
 

@@ -293,8 +293,8 @@ func TestFast(t *testing.T) {
 		}
 	}
 	steps, normal := m.Steps()
-	if count != 4 || len(b.Gains) != 4 || b.Preview == nil || b.Preview.K != 5 || l2s.Estimate(b.Preview.Precision1) != steps[normal].Precision1 {
-		t.Errorf("found %d rows of the preview, %+v, %+v, expected four, and its precision", count, b.Gains, b.Preview)
+	if count != 5 || len(b.Gains) != 5 || b.Preview == nil || b.Preview.K != 5 || l2s.Estimate(b.Preview.Precision1) != steps[normal].Precision1 {
+		t.Errorf("found %d rows of the preview, %+v, %+v, expected five, and its precision", count, b.Gains, b.Preview)
 	}
 	text, _ = runs(t, ctx, 0, "bench", "--model", model, "--fast", "--threads", "1", "--tasks", "greedy", "--rounds", "1", "--tokens", "2")
 	// In so few tokens the figures are chance: which line a gain gets is the table's test above.

@@ -523,8 +523,8 @@ func TestBenchAndCompare(t *testing.T) {
 	if len(b.Heads) != 2 || b.Heads[0].Head != "llama.cpp" || b.Heads[1].Head != "exact" || !(b.Heads[1].Rate > 0) || b.Heads[0].Speedup != 1 || !(b.Heads[1].Speedup > 0) {
 		t.Errorf("found %+v, expected llama.cpp and the exact head", b.Heads)
 	}
-	if len(b.Rows) != 15 || b.Rows[1].Head != "read" || !(b.Rows[1].Microseconds > 0) {
-		t.Errorf("found %+v, expected 15 rows, the second of a plain read", b.Rows)
+	if len(b.Rows) != 17 || b.Rows[1].Head != "read" || !(b.Rows[1].Microseconds > 0) {
+		t.Errorf("found %+v, expected 17 rows, the second of a plain read", b.Rows)
 	}
 	path := filepath.Join(t.TempDir(), "a.txt")
 	if err := os.WriteFile(path, []byte(words(500)), 0o600); err != nil {
