@@ -7,6 +7,8 @@ import "github.com/learning-to-screen/l2s/internal/ground/simd"
 
 // The features of the CPU that functions may use: a function jumps to instructions that the CPU has
 // if these are true.
+//
+//lint:ignore U1000 the assembly reads them
 var hasAVX2, hasAVX512, hasVNNI, hasNEON, hasNEONDot, hasI8MM bool
 
 func init() {

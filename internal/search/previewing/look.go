@@ -189,11 +189,6 @@ func (l *Look) Gauge(j int, panel uint32) float64 {
 	return float64(l.parts.ResidualScale[j*len(l.best)+int(panel)])
 }
 
-// least is the smallest score within a distance below the mark.
-func (l *Look) least(distance float64) float32 {
-	return float32(max(float64(l.Mark)-distance, -math.MaxFloat32))
-}
-
 // look adds the codes of a stage of panels to the scores of some panels, and leaves the largest of
 // each in l.top.
 func (l *Look) look(j int, panels []uint32) {

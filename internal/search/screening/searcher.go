@@ -193,7 +193,7 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 		more = s.also.Beside(s.model.first(x.Cell, x.N), req.Also, s.model.c.Labels)
 	}
 	n := x.N + len(more)
-	byLayer := x.Exact || n < len(dst) && req.Within == 0
+	byLayer := x.Exact || x.N < len(dst) && req.Within == 0 // other labels are no reason to miss those of the layer
 	switch {
 	case byLayer:
 	case req.Within != 0 || exact.Edits(&req):
@@ -231,7 +231,6 @@ func (s *Searcher) among(dst []exact.Prediction, x *Location, req exact.Request,
 		s.joined = append(append(s.joined[:0], set...), more...)
 		plain, set = exact.Only(s.joined), s.joined
 	}
-	n := len(set)
 	edits, within := exact.Edits(&req), req.Within
 	req.Among = plain
 	if edits {
@@ -246,7 +245,7 @@ func (s *Searcher) among(dst []exact.Prediction, x *Location, req exact.Request,
 	a.Source = exact.FromSet
 	k, short := len(dst), a.Count < len(dst)
 	if !short && !edits || k == 0 {
-		return a, false, nil
+		return a, k > x.N, nil
 	}
 	// Labels that are no candidates are after the k best candidates, if a plain answer of k labels is
 	// right. So they are after the last label of this answer too, unless it is after these itself. An
@@ -256,8 +255,8 @@ func (s *Searcher) among(dst []exact.Prediction, x *Location, req exact.Request,
 			return a, true, nil
 		}
 	}
-	if k > n || !edits {
-		return a, k > n, nil
+	if k > x.N || !edits {
+		return a, k > x.N, nil
 	}
 	s.near = mem.Grow(s.near, k)
 	if _, err = s.find(s.near, &exact.Request{Among: plain}); err != nil {

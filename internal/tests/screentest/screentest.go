@@ -389,6 +389,7 @@ func (in *Instance) Answer(h []float32, k int, req *exact.Request, s Settings) (
 	if len(set) == 0 || req.Exact {
 		return all()
 	}
+	own := len(set)
 	for _, id := range req.Also {
 		if !slices.Contains(set, id) {
 			set = append(set, id)
@@ -409,10 +410,10 @@ func (in *Instance) Answer(h []float32, k int, req *exact.Request, s Settings) (
 	case len(among) == 0, k > 0 && count == 0:
 		return all()
 	case count == k: // the last one is none after the k best candidates
-		if k > 0 && (k > len(set) || ranking.Compare(among[k-1], plain[k-1]) > 0) {
+		if k > 0 && (k > own || ranking.Compare(among[k-1], plain[k-1]) > 0) {
 			return all()
 		}
-	case req.Within == 0 || count >= min(len(set), in.Config.K):
+	case req.Within == 0 || count >= min(own, in.Config.K):
 		return all()
 	case plain[count].Logit >= among[0].Logit-req.Within: // one more is within the distance
 		return all()
