@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s"
@@ -224,5 +226,50 @@ func packedLists(l *l2s.Layer, list *marian.Shortlist) head {
 		q := exact.NewQuery(l.Dim())
 		q.Reserve(l.Labels())
 		return &packed{lists: lists{list: list, dim: l.Dim()}, layer: layer, search: exact.NewSearcher(layer), query: [1]*exact.Query{q}}, nil
+	}}
+}
+
+// doubted chooses among the list of a sentence, and asks another search where the best of the list has
+// a probability, among the list, below a bound: most of the labels that a list does not have are missed
+// there.
+type doubted struct {
+	packed
+	other *l2s.Searcher
+	least float64
+	all   int // labels of the layer
+	asked int
+}
+
+func (s *doubted) find(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, of []int, sum bool) error {
+	if err := s.packed.find(dst, answers, contexts, of, true); err != nil {
+		return err
+	}
+	k := len(dst) / len(answers)
+	for i := range answers {
+		if dst[i*k].Logit-answers[i].LogSum >= s.least {
+			continue
+		}
+		s.asked++
+		var err error
+		if answers[i], err = s.other.Search(dst[i*k:][:k], contexts[i*s.dim:][:s.dim], l2s.Request{LogSum: sum}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *doubted) looked() float64 {
+	return s.lists.looked() + float64(s.asked)/float64(max(s.contexts, 1))*scored(s.other, s.all)
+}
+
+// doubting asks the index x, nil for the exact search, where the list's best has a probability below p.
+func doubting(name string, l *l2s.Layer, x *l2s.Index, list *marian.Shortlist, p float64) head {
+	return head{fmt.Sprintf("list, %s below %g", name, p), func() (finder, error) {
+		f, err := packedLists(l, list).open()
+		if err != nil {
+			return nil, err
+		}
+		s, err := l2s.NewSearcher(l, x, l2s.Options{})
+		return &doubted{packed: *f.(*packed), other: s, least: math.Log(p), all: l.Labels()}, err
 	}}
 }

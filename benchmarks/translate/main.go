@@ -8,8 +8,8 @@
 // turns, on one thread; how often its text is that of all logits; the chrF of the two; and words per
 // second of the whole translation, sentences of similar length 16 at a time, on one thread.
 //
-// TRANSLATE.md and its picture go to the folder -out. Contexts stay in the folder -cache for the next
-// run.
+// TRANSLATE.md and its picture go to the folder -out. Contexts, the screen and the preview stay in the
+// folder -cache for the next run.
 package main
 
 import (
@@ -153,22 +153,22 @@ func (b *bench) exactly() head { return indexed("exact", b.layer, nil, l2s.Optio
 
 // measure makes the table.
 func (b *bench) measure(ctx context.Context) (*report.Translation, error) {
-	for i, width := range report.Widths {
-		var err error
-		if b.want[i], err = b.translate(ctx, fmt.Sprintf("translating by all logits, beam %d", width), b.test[i], b.exactly(), width, 0, true); err != nil {
-			return nil, err
-		}
-	}
-	rows, release, err := npy.Kept(b.cache, "states", fmt.Sprint(b.states, b.learn.pieces), []string{b.file}, b.model.Dim(), func(w *npy.Writer) error {
+	key := fmt.Sprint(b.states, b.learn.pieces)
+	rows, release, err := npy.Kept(b.cache, "states", key, []string{b.file}, b.model.Dim(), func(w *npy.Writer) error {
 		return b.contexts(ctx, w)
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	heads, err := b.heads(ctx, rows)
+	heads, err := b.heads(ctx, rows, key)
 	if err != nil {
 		return nil, err
+	}
+	for i, width := range report.Widths {
+		if b.want[i], err = b.translate(ctx, fmt.Sprintf("translating by all logits, beam %d", width), b.test[i], b.exactly(), width, 0, true); err != nil {
+			return nil, err
+		}
 	}
 	t := &report.Translation{
 		Model: filepath.Base(b.options.model), Level: kernels.Level(), Machine: points.Here(),
@@ -275,40 +275,57 @@ func (b *bench) contexts(ctx context.Context, w *npy.Writer) error {
 	return nil
 }
 
-// heads makes the heads to compare, dense float32 first.
-func (b *bench) heads(ctx context.Context, rows []float32) ([]head, error) {
-	states := l2s.Float32(rows, b.model.Dim())
+// kept returns an index, from the folder of contexts if that has it.
+func (b *bench) kept(name, key string, build func() (*l2s.Index, error)) (*l2s.Index, error) {
+	path, err := npy.Path(b.cache, name, "", fmt.Sprint(b.seed, key), []string{b.file})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return l2s.Load(path)
+	}
 	start := time.Now()
-	b.progress.Start("preview", "percent", 100)
-	previews, err := preview.Make(ctx, b.layer, states, preview.Options{Progress: func(_ string, done float64) { b.progress.Set(int(100 * done)) }})
-	b.progress.End()
+	x, err := build()
 	if err != nil {
 		return nil, err
 	}
-	b.progress.Line(fmt.Sprintf("a preview in %s: %v", progress.Duration(time.Since(start)), previews))
-	start = time.Now()
-	opt := train.DefaultOptions()
-	opt.Seed, opt.Always, opt.AnyPrecision = b.seed, []uint32{b.pieces.End()}, true
-	screen, record, err := train.Run(ctx, b.layer, states, opt)
+	b.progress.Line(fmt.Sprintf("%v, in %s", x, progress.Duration(time.Since(start))))
+	return x, x.Save(path)
+}
+
+// heads makes the heads to compare, dense float32 first.
+func (b *bench) heads(ctx context.Context, rows []float32, key string) ([]head, error) {
+	states := l2s.Float32(rows, b.model.Dim())
+	previews, err := b.kept("preview", key, func() (*l2s.Index, error) {
+		b.progress.Start("preview", "percent", 100)
+		defer b.progress.End()
+		return preview.Make(ctx, b.layer, states, preview.Options{Progress: func(_ string, done float64) { b.progress.Set(int(100 * done)) }})
+	})
 	if err != nil {
 		return nil, err
 	}
-	b.progress.Line(fmt.Sprintf("a screen in %s: %v %v", progress.Duration(time.Since(start)), screen, record.Warnings))
+	screen, err := b.kept("screen", key, func() (*l2s.Index, error) {
+		opt := train.DefaultOptions()
+		opt.Seed, opt.Always, opt.AnyPrecision = b.seed, []uint32{b.pieces.End()}, true
+		x, _, err := train.Run(ctx, b.layer, states, opt)
+		return x, err
+	})
+	if err != nil {
+		return nil, err
+	}
 	list := []head{
-		dense(b.model), codes(b.model), b.exactly(),
+		dense(b.model), codes(b.model), b.exactly(), indexed("preview", b.layer, previews, l2s.Options{}),
 		listed("Firefox's list", b.layer, nil, l2s.Options{}, b.list), packedLists(b.layer, b.list),
-		indexed("preview", b.layer, previews, l2s.Options{}),
 	}
-	steps, _ := screen.Steps()
-	for _, s := range steps {
-		b.progress.Line(fmt.Sprintf("%+v", s))
-	}
-	for _, budget := range []float64{100, 300, 1000, 3000} {
+	for _, budget := range []float64{100, 400, 1500} {
 		o := l2s.Options{Budget: budget}
 		list = append(list, indexed(fmt.Sprintf("screen, budget %g", budget), b.layer, screen, o),
 			listed(fmt.Sprintf("screen, budget %g, with the list", budget), b.layer, screen, o, b.list))
 	}
-	return list, nil
+	for _, p := range []float64{.4, .8, .9} {
+		list = append(list, doubting("preview", b.layer, previews, b.list, p))
+	}
+	return append(list, doubting("exact", b.layer, nil, b.list, .9)), nil
 }
 
 // precision returns the P@1 of a head on the contexts of greedy decoding, and the mean number of

@@ -96,14 +96,10 @@ func (w *Writer) Abort() {
 // folder keeps them in a file for the next call: its name has a hash of key and of the contents of
 // files, all that the rows depend on.
 func Kept(folder, name, key string, files []string, cols int, write func(w *Writer) error) (rows []float32, release func() error, err error) {
-	hash := sha256.New()
-	fmt.Fprintln(hash, key)
-	for _, path := range files {
-		if err := hashFile(hash, path); err != nil {
-			return nil, nil, err
-		}
+	path, err := Path(folder, name, ".npy", key, files)
+	if err != nil {
+		return nil, nil, err
 	}
-	path := filepath.Join(folder, fmt.Sprintf("%s-%x.npy", name, hash.Sum(nil)[:8]))
 	if _, err := os.Stat(path); err == nil {
 		return heads.OpenContexts(path, cols)
 	}
@@ -122,6 +118,18 @@ func Kept(folder, name, key string, files []string, cols int, write func(w *Writ
 		return nil, nil, err
 	}
 	return heads.OpenContexts(path, cols)
+}
+
+// Path returns the path of a file in a folder whose name has a hash of key and of the contents of files.
+func Path(folder, name, end, key string, files []string) (string, error) {
+	hash := sha256.New()
+	fmt.Fprintln(hash, key)
+	for _, path := range files {
+		if err := hashFile(hash, path); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(folder, fmt.Sprintf("%s-%x%s", name, hash.Sum(nil)[:8], end)), nil
 }
 
 // hashFile adds the content of a file, and its length, to a hash.
