@@ -1,13 +1,10 @@
 package marian
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
-
-	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 )
 
 // Shortlist is a dictionary: for each piece of the source, pieces that translations have. Its list for
@@ -81,61 +78,4 @@ func (s *Shortlist) Of(dst []uint32, sentence []uint32) []uint32 {
 	}
 	slices.Sort(dst[at:])
 	return dst[:at+len(slices.Compact(dst[at:]))]
-}
-
-// Learn returns a dictionary of translations: for each piece that is in least of the sentences, the most
-// pieces of their translations that are with it more often than by chance, instead of those that it
-// had. The frequent pieces are the ones that are best most often.
-func (s *Shortlist) Learn(sentences, translations [][]uint32, frequent, most, least int) *Shortlist {
-	labels := len(s.starts) - 1
-	in, out := make([]int, labels), make([]int, labels)
-	with := make([]map[uint32]int, labels)
-	for i, sentence := range sentences {
-		target := distinct(translations[i])
-		for _, y := range target {
-			out[y]++
-		}
-		for _, x := range distinct(sentence) {
-			if in[x]++; with[x] == nil {
-				with[x] = map[uint32]int{}
-			}
-			for _, y := range target {
-				with[x][y]++
-			}
-		}
-	}
-	l := &Shortlist{starts: []uint64{0}}
-	order := make([]uint32, labels)
-	for y := range order {
-		order[y] = uint32(y)
-	}
-	slices.SortStableFunc(order, func(a, b uint32) int { return out[b] - out[a] })
-	l.always = order[:frequent]
-	for x := range labels {
-		if in[x] < least {
-			l.lists = append(l.lists, s.lists[s.starts[x]:s.starts[x+1]]...)
-		} else {
-			// The likelihood ratio of a pair against chance.
-			score := func(y uint32) float64 {
-				both := float64(with[x][y])
-				return both * kernels.Log(both*float64(len(sentences))/float64(in[x])/float64(out[y]))
-			}
-			var list []uint32
-			for y := range with[x] {
-				if score(y) > 0 {
-					list = append(list, y)
-				}
-			}
-			slices.SortFunc(list, func(a, b uint32) int { return cmp.Or(cmp.Compare(score(b), score(a)), cmp.Compare(a, b)) })
-			l.lists = append(l.lists, list[:min(most, len(list))]...)
-		}
-		l.starts = append(l.starts, uint64(len(l.lists)))
-	}
-	return l
-}
-
-func distinct(ids []uint32) []uint32 {
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }
