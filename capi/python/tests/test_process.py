@@ -96,7 +96,9 @@ def test_progress_and_its_exception(data, layer):
 
 
 def run(code, *args, **kwargs):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), *args], capture_output=True, text=True, timeout=300, **kwargs)
+    # A shell that starts tests in the background has them ignore SIGINT, which Python then leaves so.
+    code = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=300, **kwargs)
 
 
 def test_ctrl_c_ends_a_long_work():
