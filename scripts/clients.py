@@ -78,7 +78,8 @@ tokens = a.choices[0].logprobs.content
 check("tokens of log-probabilities make the text", "".join(t.token for t in tokens), a.choices[0].message.content)
 check("the best comes first", all(t.top_logprobs[0].logprob == t.logprob and len(t.top_logprobs) == 5 for t in tokens))
 check("they ascend nowhere, and are no more than 1 together", all(sum(math.exp(x.logprob) for x in t.top_logprobs) <= 1.000001 and all(x.logprob >= y.logprob for x, y in zip(t.top_logprobs, t.top_logprobs[1:])) for t in tokens))
-check("their error", a.choices[0].logprobs.logprob_error >= 0)
+a = client.chat.completions.create(model=name, messages=message, max_tokens=8, temperature=0, logprobs=True, extra_body={"deterministic": True})
+check("the error of a request that is computed alone", a.choices[0].logprobs.logprob_error >= 0)
 a = client.completions.create(model=name, prompt=prompts[0], max_tokens=6, temperature=0, logprobs=3)
 check("log-probabilities of a completion", [len(x) for x in a.choices[0].logprobs.top_logprobs], [3] * 6)
 

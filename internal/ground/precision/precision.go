@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sort"
 )
 
 // Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.
@@ -33,6 +34,12 @@ func Targets(target float64) (least1, leastK float64) {
 		return 0, target
 	}
 	return Target1, TargetK
+}
+
+// StepOf returns which of n steps, whose budgets do not descend, answers a request of a budget: the last
+// whose own is not above it, or the first.
+func StepOf(n int, own func(i int) float64, budget float64) int {
+	return max(0, sort.Search(n, func(i int) bool { return own(i) > budget })-1)
 }
 
 // Found returns the number of the best labels that are among the labels found. Both are distinct.

@@ -7,6 +7,15 @@ import (
 	"pgregory.net/rapid"
 )
 
+func TestStepOf(t *testing.T) {
+	budgets := []float64{2, 5, 5, 9}
+	for budget, want := range map[float64]int{1: 0, 2: 0, 4.9: 0, 5: 2, 8: 2, 9: 3, 100: 3} {
+		if found := StepOf(len(budgets), func(i int) float64 { return budgets[i] }, budget); found != want {
+			t.Errorf("budget %v: found step %d, expected %d", budget, found, want)
+		}
+	}
+}
+
 // Found counts the labels of both lists, in any order.
 func TestFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

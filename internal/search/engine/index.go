@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sort"
 
 	"github.com/learning-to-screen/l2s/internal/ground/precision"
 	"github.com/learning-to-screen/l2s/internal/search/exact"
@@ -78,7 +77,7 @@ func (x *Index) StepOf(budget float64) int {
 	if budget == 0 {
 		return x.normal
 	}
-	return max(0, sort.Search(len(x.steps), func(i int) bool { return x.steps[i].Budget > budget })-1)
+	return precision.StepOf(len(x.steps), func(i int) float64 { return x.steps[i].Budget }, budget)
 }
 
 // Measured is l2s.Index.Measured.

@@ -85,14 +85,14 @@ func (p *Parts) encode(codes []byte) []byte {
 	return format.Encode(&file{p: p, rungs: len(p.Rungs), codes: codes})
 }
 
-// Load is preview.Load.
+// Load reads the model in a file.
 func Load(path string) (*Model, error) {
 	f := file{p: new(Parts)}
 	err := format.Load(path, &f)
 	return f.model, err
 }
 
-// Read is preview.Read.
+// Read reads a model from r.
 func Read(r io.Reader) (*Model, error) {
 	f := file{p: new(Parts)}
 	err := format.Read(format.Kind, r, -1, &f)

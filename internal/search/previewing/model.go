@@ -57,7 +57,8 @@ type Parts struct {
 	Rungs   []Rung
 }
 
-// Rung is preview.Rung.
+// Rung is a step of a model, from the fastest on, with its figures on held-out contexts and own states:
+// FORMAT.md of package preview has each field.
 type Rung struct {
 	Deviations float64            `json:"deviations"`
 	Reach      float64            `json:"reach"`
@@ -97,13 +98,7 @@ func (p *Parts) rungOf(budget float64) *Rung {
 	if budget == 0 {
 		return &p.Rungs[p.Normal]
 	}
-	at := 0
-	for i, r := range p.Rungs {
-		if r.Kept <= budget {
-			at = i
-		}
-	}
-	return &p.Rungs[at]
+	return &p.Rungs[precision.StepOf(len(p.Rungs), func(i int) float64 { return p.Rungs[i].Kept }, budget)]
 }
 
 // MaxKeptShare is the share of labels scored in full above which the exact search is as fast.

@@ -11,12 +11,12 @@ import (
 	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
-// Stats is preview.Stats.
+// Stats are the counts of a searcher's work: l2s.Stats names them for users.
 type Stats struct {
 	Queries, Looked, Kept, Exact, Crowded, Far uint64
 }
 
-// Searcher is preview.Searcher.
+// Searcher answers requests about contexts by a model over its layer. It is for one goroutine.
 type Searcher struct {
 	look   Look
 	exact  *exact.Searcher
@@ -34,7 +34,8 @@ const (
 	mostShort = 2048
 )
 
-// NewSearcher is preview.NewSearcher.
+// NewSearcher returns a searcher with a model over a layer, and exact.ErrLayer for a layer of another
+// shape or fingerprint.
 func NewSearcher(m *Model, l *exact.Layer) (*Searcher, error) {
 	if m == nil || l == nil || m.parts == nil {
 		return nil, errors.New("l2s: found no model or no layer, expected both")
@@ -75,13 +76,13 @@ func (m *Model) Over(l *exact.Layer) *Searcher {
 	return s
 }
 
-// TopK is preview.Searcher.TopK.
+// TopK writes the labels of the largest logits to dst, by the default rung.
 func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
 	a, err := s.Answer(dst, h, &exact.Request{}, nil)
 	return a.Count, err
 }
 
-// Search is preview.Searcher.Search.
+// Search answers a request by the rung of its budget.
 func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error) {
 	return s.Answer(dst, h, &req, nil)
 }

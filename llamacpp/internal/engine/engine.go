@@ -121,8 +121,8 @@ type Result struct {
 	// of the head, with log-probabilities: both are of all requests that had a part in these steps.
 	Model, Head time.Duration
 	Answers     []Answer // of a score
-	// Shared reports whether other requests had tokens in a batch or in the memory, or the request
-	// continued cached tokens: llama.cpp rounds otherwise then.
+	// Shared reports whether other requests had tokens in a batch or in the memory, also finished ones
+	// whose tokens are kept, or the request continued cached tokens: llama.cpp rounds otherwise then.
 	Shared bool
 }
 
@@ -453,7 +453,8 @@ func (e *Engine) begin(s *slot, j *Job) {
 		var cached int
 		s.number, cached = e.cache.take(j.Prompt, j.Fresh)
 		s.todo = j.Prompt[cached:]
-		j.result.Cached, j.result.Shared = cached, cached > 0
+		// Tokens of others move the places of its own, in which order llama.cpp sums.
+		j.result.Cached, j.result.Shared = cached, cached > 0 || e.cache.kept().Sequences > 0
 		e.cached += cached
 	}
 	if j.score != nil {

@@ -239,24 +239,25 @@ func TestTokensOfAPromptWithAnswers(t *testing.T) {
 
 // A request that is computed alone has the answer of an idle server, bit for bit, under any load.
 func TestDeterministic(t *testing.T) {
-	deterministic(t, serve(t, 512, func(o *openai.Options) { o.Parallel, o.Waiting = 4, 32 }), 20)
+	deterministic(t, gguf, 512, 20)
 }
 
-// So has a model of the folder REAL with a sliding window, Gemma 3, which prompt and texts leave. The
-// idle server keeps no sequences of finished requests: their places in the memory move sums too.
+// So has a model of the folder REAL with a sliding window, Gemma 3, which prompt and texts leave.
 func TestRealDeterministic(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(os.Getenv("REAL"), "gemma3-*.gguf"))
 	if os.Getenv("REAL") == "" || len(files) == 0 {
 		t.Skip("REAL names no folder with a gemma3-*.gguf")
 	}
 	for _, file := range files {
-		deterministic(t, serveFile(t, file, 2048, func(o *openai.Options) { o.Parallel, o.Waiting, o.Cache = 4, 32, 0 }), 80)
+		deterministic(t, file, 2048, 80)
 	}
 }
 
-// deterministic asks a server for answers computed alone, idle and under load. Long prompts repeat a
-// text.
-func deterministic(t *testing.T, s *served, repeats int) {
+// deterministic asks an idle server for answers, and a busy one for answers computed alone. Long prompts
+// repeat a text. The idle one keeps nothing of finished requests, which would move sums too.
+func deterministic(t *testing.T, file string, context, repeats int) {
+	idle := serveFile(t, file, context, uncached)
+	s := serveFile(t, file, context, func(o *openai.Options) { o.Parallel, o.Waiting = 4, 32 })
 	long := strings.Repeat(prompt+" ", repeats)
 	t.Logf("a prompt of %d tokens", len(s.m.Tokens(long, true)))
 	asks := []struct{ path, body string }{
@@ -265,7 +266,7 @@ func deterministic(t *testing.T, s *served, repeats int) {
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"Say yes."}],"max_tokens":20,"temperature":0,"ignore_eos":true,"logprobs":true,"top_logprobs":3`},
 		{"/v1/score", fmt.Sprintf(`{"prompt":%q,"answers":[" The first"," Nothing of the sort"," a"," of the servers and their ports"]`, long)},
 	}
-	answer := func(i int, rest string) any {
+	answer := func(s *served, i int, rest string) any {
 		x := s.ok(t, asks[i].path, asks[i].body+rest+"}")
 		if asks[i].path == "/v1/score" {
 			return []any{at(t, x, "answers"), at(t, x, "logprob_error")}
@@ -274,8 +275,8 @@ func deterministic(t *testing.T, s *served, repeats int) {
 	}
 	var want []any
 	for i := range asks {
-		want = append(want, answer(i, `,"cache_prompt":false`))
-		if found := answer(i, `,"deterministic":true`); !reflect.DeepEqual(found, want[i]) {
+		want = append(want, answer(idle, i, ""))
+		if found := answer(s, i, `,"deterministic":true`); !reflect.DeepEqual(found, want[i]) {
 			t.Errorf("%s, computed alone on an idle server: found %v, expected %v", asks[i].path, found, want[i])
 		}
 	}
@@ -296,7 +297,7 @@ func deterministic(t *testing.T, s *served, repeats int) {
 	shared := 0
 	for range 3 {
 		for i := range asks {
-			if found := answer(i, `,"deterministic":true`); !reflect.DeepEqual(found, want[i]) {
+			if found := answer(s, i, `,"deterministic":true`); !reflect.DeepEqual(found, want[i]) {
 				t.Errorf("%s, computed alone under load: found %v, expected %v", asks[i].path, found, want[i])
 			}
 		}

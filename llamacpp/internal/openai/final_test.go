@@ -145,7 +145,7 @@ func TestATwinOfAScaledModelByAPreview(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		twins[i] = serveHead(t, path, 128, nil, llamacpp.HeadOptions{Index: m})
+		twins[i] = serveHead(t, path, 128, uncached, llamacpp.HeadOptions{Index: m})
 	}
 	for _, fields := range []string{`"temperature":0,"presence_penalty":1`, `"top_p":0.9`, `"top_k":20,"min_p":0.1,"frequency_penalty":0.5`} {
 		body := fmt.Sprintf(`{"prompt":%q,"max_tokens":8,"ignore_eos":true,"logprobs":0,"seed":1,%s}`, prompt, fields)
@@ -200,7 +200,7 @@ func TestAModelWithASoftCap(t *testing.T) {
 	if err := testlib.Gemma2(gguf, path, 3, 4096); err != nil {
 		t.Fatal(err)
 	}
-	s := serveHead(t, path, 128, func(o *openai.Options) { o.Template = "" }, llamacpp.HeadOptions{})
+	s := serveHead(t, path, 128, func(o *openai.Options) { o.Template, o.Cache = "", 0 }, llamacpp.HeadOptions{})
 	if s.x.Layer().Info().Cap != 3 {
 		t.Fatalf("found the cap %v, expected 3", s.x.Layer().Info().Cap)
 	}

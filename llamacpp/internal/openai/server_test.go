@@ -62,6 +62,9 @@ func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	return serveFile(t, gguf, context_, change)
 }
 
+// uncached is a change of serve: nothing is kept of finished requests.
+func uncached(o *openai.Options) { o.Cache = 0 }
+
 // serveFile serves the model of a file.
 func serveFile(t testing.TB, file string, context_ int, change func(*openai.Options)) *served {
 	t.Helper()
@@ -325,9 +328,13 @@ func TestThePromptCache(t *testing.T) {
 		t.Errorf("in a stream: found %d cached tokens, expected %d", cached(x), read-1)
 	}
 	sum += read - 1
-	for i, want := range []bool{false, true} { // another text, without the template
-		x := s.ok(t, "/v1/score", fmt.Sprintf(`{"prompt":%q,"answers":[" a"," of the servers"]}`, long))
-		if (cached(x) > 0) != want || (at(t, x, "logprob_error") == nil) != want {
+	for i, c := range []struct {
+		rest   string
+		cached bool
+		known  bool // texts of others in the memory move sums
+	}{{"", false, false}, {"", true, false}, {`,"deterministic":true`, false, true}} { // another text, without the template
+		x := s.ok(t, "/v1/score", fmt.Sprintf(`{"prompt":%q,"answers":[" a"," of the servers"]%s}`, long, c.rest))
+		if (cached(x) > 0) != c.cached || (at(t, x, "logprob_error") != nil) != c.known {
 			t.Errorf("score %d: found %d cached tokens and the error %v", i+1, cached(x), at(t, x, "logprob_error"))
 		}
 		sum += cached(x)
