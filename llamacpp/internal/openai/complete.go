@@ -131,8 +131,9 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 				return ended(err)
 			}
 		}
+		o := whole(views, all, results)
 		note.results(results...)
-		return s.answer(w, whole(views, all, results))
+		return s.answer(w, o)
 	}
 	for i, job := range jobs {
 		go func() {
@@ -189,7 +190,9 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 			if done++; done == len(jobs) && !a.usage {
 				views[p.choice].last(timings(results...))
 			}
-			views[p.choice].chunk(out, piece{}, views[p.choice].reason(results[p.choice].Reason), false)
+			r := &results[p.choice].Reason
+			*r = views[p.choice].reason(*r)
+			views[p.choice].chunk(out, piece{}, *r, false)
 		}
 		if done < len(jobs) { // otherwise the last events come with these
 			out.flush()
@@ -296,18 +299,22 @@ func (v *view) head() object {
 	return object{"id": v.id, "object": kind, "created": v.created, "model": v.s.o.Name}
 }
 
-// whole returns a whole answer.
+// whole returns a whole answer. A result that calls tools has that as its reason from now on.
 func whole(views []*view, all []piece, results []engine.Result) object {
 	choices := make([]any, len(views))
 	for i, v := range views {
-		choice := object{"index": i, "finish_reason": results[i].Reason, "logprobs": v.logProbs(all[i].tokens)}
+		choice := object{"index": i, "logprobs": v.logProbs(all[i].tokens)}
 		if v.asked.tools != nil {
-			v.asked.tools.withCalls(choice, all[i].text, results[i].Reason)
+			var calls bool
+			if choice["message"], calls = v.asked.tools.message(all[i].text); calls && results[i].Reason == engine.Stopped {
+				results[i].Reason = called
+			}
 		} else if v.asked.chat {
 			choice["message"] = object{"role": "assistant", "content": all[i].text, "refusal": nil}
 		} else {
 			choice["text"] = all[i].text
 		}
+		choice["finish_reason"] = results[i].Reason
 		choices[i] = choice
 	}
 	o := views[0].head()

@@ -204,7 +204,7 @@ func (m *metrics) write(w io.Writer) {
 	p.one("l2s_prompt_tokens_total", "counter", "Tokens that were read of prompts and of answers to score.", float64(m.steps.Read))
 	p.one("l2s_prompt_cached_tokens_total", "counter", "Tokens of prompts that were in the cache, and so not read.", float64(m.steps.Cached))
 	p.one("l2s_written_tokens_total", "counter", "Tokens that were written.", float64(m.steps.Written))
-	p.one("l2s_exact_tokens_total", "counter", "Written tokens that the exact layer answered: all, unless there is a preview or a screen.", float64(m.steps.Exact))
+	p.one("l2s_exact_tokens_total", "counter", "Written tokens that the exact layer answered: without a preview or a screen all, but for those to which a grammar left few choices.", float64(m.steps.Exact))
 	p.one("l2s_audited_tokens_total", "counter", "States that the exact layer was asked about too, to watch the precision of a preview or a screen.", float64(m.steps.Audited))
 	p.one("l2s_audited_agreed_total", "counter", "Audited states of which the best token was found.", float64(m.steps.Agreed))
 	p.one("l2s_prompt_seconds_total", "counter", "Time of the model for tokens of prompts; a step for these and for written tokens counts by its tokens.", m.steps.Reading.Seconds())

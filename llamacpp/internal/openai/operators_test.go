@@ -263,6 +263,9 @@ func TestTheLog(t *testing.T) {
 	s.do(t, "POST", "/v1/completions", `{"prompt":"a"}`, "Authorization", "Bearer "+secret)
 	s.do(t, "GET", "/health", "")
 	s.do(t, "GET", "/metrics", "", auth...)
+	call := `{"messages":[{"role":"user","content":"a"}],"max_tokens":300,"temperature":0,"parallel_tool_calls":false,"tools":[{"type":"function","function":{"name":"none","parameters":{"type":"object","properties":{"a":{"enum":[1]}},"required":["a"],"additionalProperties":false}}}],"tool_choice":"required","stream":%v}`
+	s.do(t, "POST", "/v1/chat/completions", fmt.Sprintf(call, false), auth...)
+	s.do(t, "POST", "/v1/chat/completions", fmt.Sprintf(call, true), auth...)
 	c := s.dial(t, "1.1", "/v1/completions", `{"prompt":"a"`, "")
 	c.Close()
 	http.DefaultClient.CloseIdleConnections()
@@ -270,7 +273,8 @@ func TestTheLog(t *testing.T) {
 		path   string
 		status float64
 		text   bool
-	}{{"/v1/chat/completions", 200, true}, {"/v1/chat/completions", 200, true}, {"/v1/score", 200, true}, {"/v1/completions", 400, false}, {"other", 404, false}, {"/v1/models/{name...}", 404, false}, {"/v1/completions", 401, false}}
+	}{{"/v1/chat/completions", 200, true}, {"/v1/chat/completions", 200, true}, {"/v1/score", 200, true}, {"/v1/completions", 400, false}, {"other", 404, false}, {"/v1/models/{name...}", 404, false}, {"/v1/completions", 401, false},
+		{"/v1/chat/completions", 200, true}, {"/v1/chat/completions", 200, true}}
 	s.waits(t, "all lines", func(int, int) bool { // a line comes after its answer
 		mu.Lock()
 		defer mu.Unlock()
@@ -292,6 +296,11 @@ func TestTheLog(t *testing.T) {
 	}
 	if x := parse(t, lines[1]); x["stream"] != true || x["choices"] != 2.0 || x["predicted_tokens"] != 12.0 || x["finish"] != "length" {
 		t.Errorf("found %v, expected a stream of two choices of 6 tokens", x)
+	}
+	for _, line := range lines[7:9] {
+		if x := parse(t, line); x["finish"] != "tool_calls" {
+			t.Errorf("found %s, expected the end of a call", line)
+		}
 	}
 	for _, no := range []string{secret, "secret-key", "/health", "/metrics"} {
 		if strings.Contains(out.String(), no) {

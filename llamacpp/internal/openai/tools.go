@@ -626,8 +626,8 @@ func (t *tools) reader() *callReader {
 	return c
 }
 
-// withCalls puts the calls of a whole answer into its choice.
-func (t *tools) withCalls(choice object, text string, reason engine.Reason) {
+// message returns the message of a whole answer, and whether it calls tools.
+func (t *tools) message(text string) (message object, called bool) {
 	c := t.reader()
 	content := ""
 	var calls []object
@@ -642,16 +642,13 @@ func (t *tools) withCalls(choice object, text string, reason engine.Reason) {
 			f["arguments"] = f["arguments"].(string) + d.parts
 		}
 	}
-	message := object{"role": "assistant", "content": content, "refusal": nil}
+	message = object{"role": "assistant", "content": content, "refusal": nil}
 	if len(calls) > 0 {
 		if message["tool_calls"] = calls; content == "" {
 			message["content"] = nil
 		}
-		if reason == engine.Stopped {
-			reason = called
-		}
 	}
-	choice["message"], choice["finish_reason"] = message, reason
+	return message, len(calls) > 0
 }
 
 // write adds the events of a part of the text; all is true for the last one.
