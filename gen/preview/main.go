@@ -1,4 +1,5 @@
-// Command preview generates the scores of panels of codes of 7 bits, and of 2 bits, and of rows of these.
+// Command preview generates the scores of panels of codes of 7 bits, and of 2 bits, and of rows of these,
+// and what a search of panels selects by them.
 package main
 
 import (
@@ -27,6 +28,8 @@ func main() {
 		scores7(l)
 		scores2(l)
 		lines2(l)
+		selectRows(l)
+		addReach(l)
 	}
 	Generate()
 }

@@ -21,6 +21,23 @@ notAVX2:
 	MOVB $0, ok+24(FP)
 	RET
 
+// func AddReach(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32) (ok bool)
+TEXT ·AddReach(SB), NOSPLIT, $0-57
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·AddReachAVX512(SB)
+
+notAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·AddReachAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+56(FP)
+	RET
+
 // func ArgmaxDot(rows *float32, n int, h *float32, d int) (index int, score float32, ok bool)
 TEXT ·ArgmaxDot(SB), NOSPLIT, $0-45
 	CMPB ·hasAVX512(SB), $0
@@ -817,6 +834,23 @@ notAVX512:
 
 notAVX2:
 	MOVB $0, ok+64(FP)
+	RET
+
+// func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool)
+TEXT ·SelectRows(SB), NOSPLIT, $0-57
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·SelectRowsAVX512(SB)
+
+notAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·SelectRowsAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+56(FP)
 	RET
 
 // func WidenBF16(dst *float32, x *uint16, n int) (ok bool)

@@ -15,6 +15,11 @@ notNEON:
 	MOVB ZR, ok+24(FP)
 	RET
 
+// func AddReach(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32) (ok bool)
+TEXT ·AddReach(SB), NOSPLIT, $0-57
+	MOVB ZR, ok+56(FP)
+	RET
+
 // func ArgmaxDot(rows *float32, n int, h *float32, d int) (index int, score float32, ok bool)
 TEXT ·ArgmaxDot(SB), NOSPLIT, $0-45
 	MOVBU ·hasNEON(SB), R0
@@ -719,6 +724,11 @@ TEXT ·SelectAtLeast(SB), NOSPLIT, $0-41
 
 notNEON:
 	MOVB ZR, ok+40(FP)
+	RET
+
+// func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool)
+TEXT ·SelectRows(SB), NOSPLIT, $0-57
+	MOVB ZR, ok+56(FP)
 	RET
 
 // func WidenBF16(dst *float32, x *uint16, n int) (ok bool)

@@ -11,6 +11,11 @@ import "unsafe"
 //go:noescape
 func Add(dst *float32, x *float32, n int) (ok bool)
 
+// AddReach runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func AddReach(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32) (ok bool)
+
 // ArgmaxDot runs the best form of this CPU. It reports false if there is none.
 //
 //go:noescape
@@ -290,6 +295,11 @@ func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *i
 //
 //go:noescape
 func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool)
+
+// SelectRows runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool)
 
 // WidenBF16 runs the best form of this CPU. It reports false if there is none.
 //

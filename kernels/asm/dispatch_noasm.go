@@ -11,6 +11,11 @@ func Add(dst *float32, x *float32, n int) (ok bool) {
 	return
 }
 
+// AddReach runs the best form of this CPU. It reports false if there is none.
+func AddReach(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32) (ok bool) {
+	return
+}
+
 // ArgmaxDot runs the best form of this CPU. It reports false if there is none.
 func ArgmaxDot(rows *float32, n int, h *float32, d int) (index int, score float32, ok bool) {
 	return
@@ -288,6 +293,11 @@ func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *i
 
 // SelectAtLeast runs the best form of this CPU. It reports false if there is none.
 func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool) {
+	return
+}
+
+// SelectRows runs the best form of this CPU. It reports false if there is none.
+func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool) {
 	return
 }
 

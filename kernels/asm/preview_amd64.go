@@ -19,6 +19,16 @@ func Scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels i
 //go:noescape
 func Lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
 
+// SelectRowsAVX2 writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.
+//
+//go:noescape
+func SelectRowsAVX2(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
+
+// AddReachAVX2 adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], i < n, in float32 in this order. n is a positive multiple of 16.
+//
+//go:noescape
+func AddReachAVX2(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
+
 // Scores7AVX512 computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive.
 //
 //go:noescape
@@ -33,3 +43,13 @@ func Scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels
 //
 //go:noescape
 func Lines2AVX512(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
+
+// SelectRowsAVX512 writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.
+//
+//go:noescape
+func SelectRowsAVX512(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
+
+// AddReachAVX512 adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], i < n, in float32 in this order. n is a positive multiple of 16.
+//
+//go:noescape
+func AddReachAVX512(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)

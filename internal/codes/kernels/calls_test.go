@@ -183,6 +183,10 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Scores7", len(coded.wide), func() { coded.scores7(dst[:coded.rows]) }},
 		{"Scores2", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.scores2(dst[:coded.rows], upper) }},
 		{"Lines2", n * StepBytes, func() { Lines2(dst[:n], lines, ids[:n], make([]int8, LineCodes), 0) }},
+		{"SelectRows", len(coded.list) * StepBytes, func() {
+			SelectRows(manyIDs, make([]float32, PanelRows*len(coded.list)), long[:coded.rows], coded.list, upper)
+		}},
+		{"AddReach", 16 * len(long), func() { AddReach(long, long, long, long, 1, 1, 1, 1) }},
 		{"Int8Panels.Survivors", packed.Len() * PanelBytes(d, false), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
 		{"BlockRows.Bounds", len(blocks), func() { blockRows.Bounds(dst[:n], upper[:n], &one) }},

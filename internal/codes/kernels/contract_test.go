@@ -15,6 +15,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 	dst32, dst64 := make([]float32, 4), make([]float64, 4)
 	ids := make([]uint32, 4)
 	f := func(n int) []float32 { return make([]float32, n) }
+	places := func(n int) []uint32 { return make([]uint32, n) }
 	m, err := NewInt8Rows(alignedBytes(4*Int8Stride(3)), Float32Rows(f(12), 3), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +108,12 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Lines2 vector", "not its codes", func() { Lines2(f(1), make([]byte, 64), []uint32{0}, make([]int8, 255), 0) }},
 		{"Lines2 dst", "dst is shorter", func() { Lines2(nil, make([]byte, 64), []uint32{0}, make([]int8, 256), 0) }},
 		{"Lines2 list", "not in the table", func() { Lines2(f(1), make([]byte, 64), []uint32{1}, make([]int8, 256), 0) }},
+		{"SelectRows scores", "not 16 for each panel", func() { SelectRows(places(16), f(16), f(15), nil, nil) }},
+		{"SelectRows bounds", "shorter than the list", func() { SelectRows(places(16), f(16), f(16), []uint32{0}, nil) }},
+		{"SelectRows rows", "shorter than the rows", func() { SelectRows(places(15), f(16), f(16), []uint32{0}, f(1)) }},
+		{"SelectRows selected", "shorter than the rows", func() { SelectRows(places(16), f(15), f(16), []uint32{0}, f(1)) }},
+		{"SelectRows list", "has no scores", func() { SelectRows(places(16), f(16), f(16), []uint32{1}, f(1)) }},
+		{"AddReach lengths", "differ", func() { AddReach(f(2), f(2), f(1), f(2), 1, 1, 1, 1) }},
 		{"Int8Panels.Bounds vectors", "more than BatchContexts", func() { q.Bounds(f(80), f(80), 0, 1, v, v, v, v, v) }},
 		{"Bounds lower", "length of lower or upper", func() { m.Bounds(dst32[:3], dst32, v) }},
 		{"Bounds upper", "length of lower or upper", func() { m.Bounds(dst32, dst32[:3], v) }},

@@ -250,6 +250,12 @@ var kernelsAtEdges = []struct {
 			m.GatherBounds(lower, upper, a.ids(), c)
 		}
 	}},
+	{"SelectRows and AddReach", func(a *atEdges) {
+		panels := PanelsOf(a.n)
+		list := randomIDs(a.r, a.m, panels)
+		SelectRows(take[uint32](a.edges, PanelRows*len(list)), take[float32](a.edges, PanelRows*len(list)), a.floats(PanelRows*panels), list, a.floats(len(list)))
+		AddReach(a.floats(a.n), a.floats(a.n), a.floats(a.n), a.floats(a.n), 1, 1, 1, 1)
+	}},
 	{"Scores7, Scores2 and Lines2", func(a *atEdges) {
 		p := newCodedPanels(a.r, PanelsOf(a.n), (a.d+15)&^15, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
 		p.scores7(take[float32](a.edges, p.rows))

@@ -140,10 +140,69 @@ func Lines2(dst []float32, table []byte, rows []uint32, vector []int8, excess in
 	}
 }
 
+// SelectRows writes the rows of the listed panels whose scores are at least the panel's bound, bounds[i]
+// of the i-th listed one, to rows, panel after panel, and their scores to selected. It returns their
+// number. scores has 16 elements for each panel of the table; rows and selected have room for all rows
+// of the list, and the rest of them may be overwritten.
+func SelectRows(rows []uint32, selected, scores []float32, panels []uint32, bounds []float32) int {
+	switch {
+	case len(scores)%PanelRows != 0:
+		panic("kernels: length of scores is not 16 for each panel")
+	case len(bounds) < len(panels):
+		panic("kernels: bounds are shorter than the list of panels")
+	case len(rows)/PanelRows < len(panels) || len(selected)/PanelRows < len(panels):
+		panic("kernels: rows or selected is shorter than the rows of the list")
+	}
+	checkList(panels, len(scores)/PanelRows, "kernels: a panel has no scores")
+	n := 0
+	for c := callsOf(len(panels), MaxCallBytes/StepBytes); c.at < c.n; c = c.next() {
+		list, least := panels[c.at:c.end], bounds[c.at:c.end]
+		ids, out := rows[n:n+PanelRows*len(list)], selected[n:n+PanelRows*len(list)] // n <= 16*c.at
+		RaceReadsRows(scores, PanelRows, list)
+		RaceReads(least)
+		RaceWrites(ids)
+		RaceWrites(out)
+		found, ok := asm.SelectRows(&ids[0], &out[0], &scores[0], &list[0], &least[0], len(list))
+		if !ok {
+			found = selectRowsGeneric(ids, out, scores, list, least)
+		}
+		n += found
+	}
+	return n
+}
+
+// AddReach adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], computed
+// in float32 in this order. The others have the length of dst.
+func AddReach(dst, gauge, share, level []float32, reach, margin, mark, steps float32) {
+	n := len(dst)
+	if len(gauge) != n || len(share) != n || len(level) != n {
+		panic("kernels: lengths of dst, gauge, share and level differ")
+	}
+	for c := callsOf(n&^15, MaxCallBytes/16); c.at < c.n; c = c.next() {
+		out, g, s, l := dst[c.at:c.end], gauge[c.at:c.end], share[c.at:c.end], level[c.at:c.end]
+		RaceReads(g)
+		RaceReads(s)
+		RaceReads(l)
+		RaceWrites(out)
+		if !asm.AddReach(&out[0], &g[0], &s[0], &l[0], len(out), reach, margin, mark, steps) {
+			addReachGeneric(out, g, s, l, reach, margin, mark, steps)
+		}
+	}
+	if at := n &^ 15; at < n {
+		addReachGeneric(dst[at:], gauge[at:], share[at:], level[at:], reach, margin, mark, steps)
+	}
+}
+
 // checkList panics unless all numbers of a list are below n.
 func checkList(list []uint32, n int, message string) {
-	last := uint32(0)
-	for _, x := range list {
+	var most [4]uint32 // apart, because each waits for the one before
+	whole := len(list) &^ 3
+	for i := 0; i < whole; i += 4 {
+		x := list[i : i+4 : i+4]
+		most[0], most[1], most[2], most[3] = max(most[0], x[0]), max(most[1], x[1]), max(most[2], x[2]), max(most[3], x[3])
+	}
+	last := max(most[0], most[1], most[2], most[3])
+	for _, x := range list[whole:] {
 		last = max(last, x)
 	}
 	if len(list) > 0 && uint64(last) >= uint64(n) {
@@ -221,5 +280,27 @@ func lines2Generic(dst []float32, table []byte, rows []uint32, vector []int8, ex
 			}
 		}
 		dst[i] += float32(s)
+	}
+}
+
+func selectRowsGeneric(rows []uint32, selected, scores []float32, panels []uint32, bounds []float32) (n int) {
+	for i, p := range panels {
+		for r, x := range scores[int(p)*PanelRows:][:PanelRows] {
+			rows[n], selected[n] = p*PanelRows+uint32(r), x
+			if x >= bounds[i] {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func addReachGeneric(dst, gauge, share, level []float32, reach, margin, mark, steps float32) {
+	for i, g := range gauge {
+		far, rise := float32(reach*g), float32(float32(share[i]*(mark-level[i]))*steps)+float32(margin*g)
+		if rise > far {
+			far = rise
+		}
+		dst[i] += far
 	}
 }

@@ -217,6 +217,75 @@ func TestScoresOfLinesAreWhatTheyAreDefinedToBe(t *testing.T) {
 	check(t, newRand(5), 3000, 5000) // more than one call of assembly
 }
 
+// The rows that reach the bounds of their panels are selected, with their scores, in the order of the
+// list, also a score that is at its bound, and none of -Inf at a finite bound.
+func TestRowsThatReachTheirBoundsAreSelected(t *testing.T) {
+	check := func(t fataler, r *rand.Rand, panels, listed int) {
+		scores, list, bounds := make([]float32, panels*PanelRows), make([]uint32, listed), make([]float32, listed)
+		for i := range scores {
+			if scores[i] = float32(r.IntN(9)); r.IntN(9) == 0 {
+				scores[i] = float32(math.Inf(-1))
+			}
+		}
+		var rows []uint32
+		var selected []float32
+		for i := range list {
+			list[i], bounds[i] = uint32(r.IntN(panels)), float32(r.IntN(11)-1)
+			for j, x := range scores[list[i]*PanelRows:][:PanelRows] {
+				if x >= bounds[i] {
+					rows, selected = append(rows, list[i]*PanelRows+uint32(j)), append(selected, x)
+				}
+			}
+		}
+		for _, level := range simdtest.Levels() {
+			restore := simd.Set(level)
+			ids, found := make([]uint32, listed*PanelRows), make([]float32, listed*PanelRows)
+			n := SelectRows(ids, found, scores, list, bounds)
+			restore()
+			if !slices.Equal(ids[:n], rows) || !slices.Equal(found[:n], selected) {
+				t.Fatalf("%d of %d panels, level %s: found %v with %v, expected %v with %v", listed, panels, level, ids[:n], found[:n], rows, selected)
+			}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(1, 20).Draw(t, "panels"), rapid.IntRange(0, 30).Draw(t, "listed"))
+	})
+	check(t, newRand(6), 3000, 9000) // more than one call of assembly
+}
+
+// Distances are the larger one of two, added in float32, to the same bits at every level.
+func TestReachesAreAdded(t *testing.T) {
+	check := func(t fataler, r *rand.Rand, n int) {
+		floats := func() []float32 {
+			x := make([]float32, n)
+			for i := range x {
+				x[i] = float32(r.NormFloat64())
+			}
+			return x
+		}
+		scores, gauge, share, level := floats(), floats(), floats(), floats()
+		reach, margin, mark, steps := float32(r.ExpFloat64()), float32(r.NormFloat64()), float32(r.NormFloat64()), float32(r.ExpFloat64())
+		want := slices.Clone(scores)
+		for i := range want {
+			lead := float32(float32(share[i]*float32(mark-level[i])) * steps)
+			want[i] += max(float32(reach*gauge[i]), float32(lead+float32(margin*gauge[i])))
+		}
+		for _, of := range simdtest.Levels() {
+			restore := simd.Set(of)
+			got := slices.Clone(scores)
+			AddReach(got, gauge, share, level, reach, margin, mark, steps)
+			restore()
+			if !slices.Equal(got, want) {
+				t.Fatalf("%d numbers, level %s: found %v, expected %v", n, of, got, want)
+			}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(0, 70).Draw(t, "n"))
+	})
+	check(t, newRand(7), 40_000)
+}
+
 // Vectors of any multiple of 4 for 7 bits.
 func TestScores7OfEveryLength(t *testing.T) {
 	r := newRand(4)

@@ -46,6 +46,7 @@ func raceCases() []raceCase {
 	three.Set(blockRows, u, u, u)
 	four.Set(blockRows, u, u, u, u)
 	coded := newCodedPanels(r, n/PanelRows, 48, makeBytes, makeInts)
+	places, selected := make([]uint32, PanelRows*len(coded.list)), make([]float32, PanelRows*len(coded.list))
 	lines, line := make([]byte, n*StepBytes), make([]int8, LineCodes)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
@@ -122,6 +123,12 @@ func raceCases() []raceCase {
 		{"Lines2 reads the table", func() { Lines2(dst, lines, ids, line, 0) }, func() { lines[9*StepBytes+5] = 1 }},
 		{"Lines2 reads the list", func() { Lines2(dst, lines, ids, line, 0) }, func() { ids[3] = 3 }},
 		{"Lines2 reads the vector", func() { Lines2(dst, lines, ids, line, 0) }, func() { line[5] = 1 }},
+		{"SelectRows writes rows", func() { SelectRows(places, selected, scores, coded.list, upper) }, func() { places[3] = 1 }},
+		{"SelectRows writes selected", func() { SelectRows(places, selected, scores, coded.list, upper) }, look(&selected[3])},
+		{"SelectRows reads the scores", func() { SelectRows(places, selected, scores, coded.list, upper) }, func() { scores[PanelRows*coded.list[3]+3] = 1 }},
+		{"SelectRows reads the bounds", func() { SelectRows(places, selected, scores, coded.list, upper) }, func() { upper[3] = 1 }},
+		{"AddReach writes dst", func() { AddReach(dst, lower[:n], upper[:n], scores, 1, 1, 1, 1) }, look(&dst[7])},
+		{"AddReach reads the levels", func() { AddReach(dst, lower[:n], upper[:n], scores, 1, 1, 1, 1) }, func() { scores[7] = 1 }},
 		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
 		{"4-bit Bounds reads the rows", func() { m4.Bounds(lower[:n], upper[:n], v) }, func() { m4.data[n/2*m4.stride] = 1 }},
 	}

@@ -42,7 +42,7 @@ func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64
 	for j := 1; j < PanelStages; j++ {
 		some := l.few[:0]
 		for panel, at := range l.stage {
-			if int(at) == j+1 {
+			if int(at) == j {
 				scores := l.scores[panel*kernels.PanelRows : (panel+1)*kernels.PanelRows]
 				some = append(some, scores...)
 				for i := range scores {

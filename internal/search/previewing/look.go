@@ -33,11 +33,11 @@ type Look struct {
 	codes    []int8
 	scores   []float32 // of all rows, by the stages of panels that looked at them
 	best     []float32 // of each panel: its largest score
-	wide     []float32 // the same with the distance from the mark
-	stage    []uint8   // of each panel: the number of stages that looked at it
+	wide     []float32 // of each panel: how far its labels may be from their scores, or the largest score with that
+	stage    []uint8   // of each panel: the last stage that looked at it
 	list     []uint32  // panels
-	todo     []uint32
-	early    []uint32  // panels that First looked at by more than one stage
+	todo     []uint32  // panels
+	early    []uint32  // panels that First looked at by more stages than the first
 	top      []float32 // room for the largest scores of listed panels
 	rows     []uint32  // room for Rows
 	room     []float32 // for Scores
@@ -84,7 +84,7 @@ func newLook(m *Model) Look {
 		model: m, parts: p, turner: m.turn.Turner(),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
 		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
-		todo: make([]uint32, panels), early: make([]uint32, 0, panels), top: make([]float32, panels), rows: make([]uint32, rows), room: make([]float32, rows),
+		todo: make([]uint32, panels), early: make([]uint32, 0, panels), top: make([]float32, panels), rows: make([]uint32, 2*rows), room: make([]float32, 2*rows),
 		left: make([]float32, 0, rows), lost: make([]uint32, 0, rows), places: make([]uint32, rows), gathered: make([]float32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
 	for i := range p.Biased {
@@ -189,37 +189,48 @@ func (l *Look) Gauge(j int, panel uint32) float64 {
 	return float64(l.parts.ResidualScale[j*len(l.best)+int(panel)])
 }
 
-// look adds the codes of a stage of panels to the scores of some panels, and leaves the largest of
-// each in l.top.
+// look adds the codes of a stage of panels to the scores of some panels.
 func (l *Look) look(j int, panels []uint32) {
+	l.add(j, panels, l.top)
+	for i, panel := range panels {
+		l.best[panel], l.stage[panel] = l.top[i], uint8(j)
+	}
+}
+
+// lookFirst adds the codes of the first stage to the scores of all panels.
+func (l *Look) lookFirst() {
+	l.add(0, l.model.all, l.best)
+	clear(l.stage)
+}
+
+// add adds the codes of a stage of panels to the scores of some panels, and writes the largest of each to
+// top. The first stage begins the scores.
+func (l *Look) add(j int, panels []uint32, top []float32) {
 	p := l.parts
 	from, to := p.Stage(j)
 	if from == to {
 		for i, panel := range panels {
-			l.top[i], l.stage[panel] = l.best[panel], uint8(j+1)
+			top[i] = slices.Max(l.scores[panel*kernels.PanelRows:][:kernels.PanelRows])
 		}
 		return
 	}
 	l.Stats.Looked += uint64(min(len(panels)*kernels.PanelRows, p.Labels) * (to - from) / p.Codes)
-	kernels.Scores2(l.scores, l.top, l.model.tables[j], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), j == 0)
+	kernels.Scores2(l.scores, top, l.model.tables[j], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), j == 0)
 	if j == 0 {
-		l.empty(panels)
-	}
-	for i, panel := range panels {
-		l.best[panel], l.stage[panel] = l.top[i], uint8(j+1)
+		l.empty(panels, top)
 	}
 }
 
 // empty takes the rows of the last panel that have no label out, if it is the last of some.
-func (l *Look) empty(panels []uint32) {
+func (l *Look) empty(panels []uint32, top []float32) {
 	last, i := len(l.best)-1, len(panels)-1
 	if n := l.parts.Labels - l.parts.Outliers; n < len(l.scores) && int(panels[i]) == last {
-		l.top[i] = none
+		top[i] = none
 		for row := last * kernels.PanelRows; row < len(l.scores); row++ {
 			if row >= n {
 				l.scores[row] = none
 			}
-			l.top[i] = max(l.top[i], l.scores[row])
+			top[i] = max(top[i], l.scores[row])
 		}
 	}
 }
@@ -238,7 +249,7 @@ func (l *Look) refine(j int, rows []uint32, scores []float32) {
 // there are fewer than k. With a distance it is at most that far below the best, about.
 func (l *Look) First(k int, req *exact.Request) {
 	k = max(k, 1)
-	l.look(0, l.model.all)
+	l.lookFirst()
 	l.early = l.early[:0]
 	rank := max(k, Many) + Behind
 	for looked := 0; looked < len(l.best) && rank > kernels.PanelRows*looked/markTimes; {
@@ -272,7 +283,7 @@ func (l *Look) deepen(n, rows int) {
 	}
 	before := len(l.early)
 	for _, p := range list {
-		if l.stage[p] == 1 {
+		if l.stage[p] == 0 {
 			l.early = append(l.early, p)
 		}
 	}
@@ -283,7 +294,7 @@ func (l *Look) deepen(n, rows int) {
 	bound := kernels.KthLargest(l.few[:len(list)], min(n, len(list)))
 	some := l.todo[:0]
 	for _, p := range list {
-		if l.best[p] >= bound && int(l.stage[p]) < PanelStages {
+		if l.best[p] >= bound && l.stage[p] < PanelStages-1 {
 			some = append(some, p)
 		}
 	}
@@ -292,7 +303,7 @@ func (l *Look) deepen(n, rows int) {
 	}
 	some = some[:0]
 	for _, p := range l.early {
-		if int(l.stage[p]) == PanelStages {
+		if l.stage[p] == PanelStages-1 {
 			some = append(some, p)
 		}
 	}
@@ -350,47 +361,21 @@ func (l *Look) below(score float32, distance float64) float32 {
 // shareOf returns a share of n panels, at least a few.
 func shareOf(share float64, few, n int) int { return min(n, max(few, int(share*float64(n)))) }
 
-// stretch tells how far below the mark the best label of a panel may be after a stage, in steps.
-type stretch struct {
-	bounds      []bound // of panels
-	any         float32 // of a panel of gauge 1: what codes leave of any label
-	own         float32 // the same beyond the rise
-	mark, steps float32 // as a logit, and steps per logit
+// reaches writes to l.wide how far the best label of each panel may be from its score after a stage, by
+// the reach, or after the last stage by the deviations. It is the larger one of two distances. What codes
+// leave of a label in any context is like a normal deviation. A context in which a label leads has more
+// of the label's own direction: its logit rose from a level to the mark, and codes miss a share of that.
+func (l *Look) reaches(j int, reach float64) (wide []float32) {
+	clear(l.wide)
+	l.addReach(j, reach)
+	return l.wide
 }
 
-// of returns the distance of a panel: the larger one of two. What codes leave of a label in any
-// context is like a normal deviation. A context in which a label leads has more of the label's own
-// direction: its logit rose from a level to the mark, and codes miss a share of that.
-func (s *stretch) of(panel int) float32 {
-	b := &s.bounds[panel]
-	far, rise := float32(s.any*b.gauge), float32(float32(b.share*(s.mark-b.level))*s.steps)+float32(s.own*b.gauge)
-	if rise > far {
-		return rise
-	}
-	return far
-}
-
-// add writes the best scores of all panels plus their distances to dst.
-func (s *stretch) add(dst, best []float32) {
-	dst, bounds := dst[:len(best)], s.bounds[:len(best)]
-	anyOf, own, mark, steps := s.any, s.own, s.mark, s.steps
-	for p, x := range best {
-		b := &bounds[p]
-		far, rise := float32(anyOf*b.gauge), float32(float32(b.share*(mark-b.level))*steps)+float32(own*b.gauge)
-		if rise > far {
-			far = rise
-		}
-		dst[p] = x + far
-	}
-}
-
-// stretch returns the distance after a stage, by the reach, or after the last by the deviations.
-func (l *Look) stretch(j int, reach float64) stretch {
-	p := l.parts
-	return stretch{
-		l.model.bounds[j],
-		bounded(float64(reach*p.factor(j)) * l.Unit(j)), bounded(p.Margins[j] * l.Unit(j)), float32(l.Mark * l.Scale), 1 / l.Scale,
-	}
+// addReach adds these distances to l.wide.
+func (l *Look) addReach(j int, reach float64) {
+	p, n := l.parts, len(l.best)
+	gauge, share, level := p.ResidualScale[j*n:(j+1)*n], p.Shares[j*n:(j+1)*n], p.Levels[j*n:(j+1)*n]
+	kernels.AddReach(l.wide, gauge, share, level, bounded(float64(reach*p.factor(j))*l.Unit(j)), bounded(p.Margins[j]*l.Unit(j)), float32(l.Mark*l.Scale), 1/l.Scale)
 }
 
 // factor returns the factor of the reach after a stage.
@@ -407,50 +392,55 @@ func bounded(x float64) float32 { return float32(min(x, 0x1p120)) }
 // and adds the ones that are left to l.Rows, with l.Scores. For a sum it keeps the others of the last
 // stages.
 func (l *Look) narrow(reach float64, sum bool) {
-	var far [PanelStages]stretch
-	for j := range far {
-		far[j] = l.stretch(j, reach)
-	}
-	far[0].add(l.wide, l.best)
-	for _, p := range l.early {
-		if at := int(l.stage[p]); at < PanelStages {
-			l.wide[p] = l.best[p] + far[at-1].of(int(p))
-		} else {
-			l.wide[p] = math.MaxFloat32
+	copy(l.wide, l.best)
+	l.addReach(0, reach)
+	deep := l.todo[:0]
+	for _, panel := range l.early { // more stages looked at these
+		if l.wide[panel] = none; l.stage[panel] == PanelStages-1 {
+			deep = append(deep, panel)
 		}
 	}
 	list := l.list[:kernels.SelectAtLeast(l.list, l.wide, l.Mark)]
 	for j := 1; j < PanelStages; j++ {
-		todo := l.todo[:0]
-		for _, p := range list {
-			if int(l.stage[p]) == j {
-				todo = append(todo, p)
+		l.add(j, list, l.top)
+		if sum {
+			for _, panel := range list {
+				l.stage[panel] = uint8(j)
 			}
 		}
-		l.look(j, todo)
-		n := 0
-		for _, p := range list {
-			list[n] = p
-			n += one(l.best[p]+far[j].of(int(p)) >= l.Mark) | one(int(l.stage[p]) > j+1)
+		far, n := l.reaches(j, reach), 0
+		for i, panel := range list {
+			list[n] = panel
+			n += one(l.top[i]+far[panel] >= l.Mark)
 		}
 		list = list[:n]
+		for _, panel := range l.early {
+			if j < PanelStages-1 && int(l.stage[panel]) == j && l.best[panel]+far[panel] >= l.Mark {
+				list = append(list, panel)
+			}
+		}
 	}
-	deep := len(l.Rows)
+	list = append(list, deep...)
+	done := len(l.Rows)
 	for _, row := range l.Rows { // they are there
 		l.scores[row] = none
 	}
-	l.addRows(list, &far[PanelStages-1])
+	for i, panel := range list { // l.wide is of the last stage of panels
+		l.top[i] = max(l.Mark-l.wide[panel], -math.MaxFloat32)
+	}
+	found := kernels.SelectRows(l.rows[done:], l.room[done:], l.scores, list, l.top)
+	l.Rows, l.Scores = l.rows[:done+found], l.room[:done+found]
 	l.left, l.lost = l.left[:0], l.lost[:0]
 	for j := PanelStages; j < Stages; j++ {
-		rows, scores := l.Rows[deep:], l.Scores[deep:]
+		rows, scores := l.Rows[done:], l.Scores[done:]
 		l.refine(j, rows, scores)
 		if j == Stages-1 {
 			break
 		}
-		far, n := l.stretch(j, reach), deep
+		far, n := l.reaches(j, reach), done
 		for i, row := range rows {
 			x := scores[i]
-			stays := x+far.of(int(row/kernels.PanelRows)) >= l.Mark
+			stays := x+far[row/kernels.PanelRows] >= l.Mark
 			if sum && !stays {
 				l.left, l.lost = append(l.left, x), append(l.lost, row)
 			}
@@ -459,23 +449,6 @@ func (l *Look) narrow(reach float64, sum bool) {
 		}
 		l.Rows, l.Scores = l.Rows[:n], l.Scores[:n]
 	}
-}
-
-// addRows adds the rows of some panels that may reach the mark, within a distance.
-func (l *Look) addRows(panels []uint32, far *stretch) {
-	scores, least := l.gather(panels), float32(math.MaxFloat32)
-	for i, p := range panels {
-		l.top[i] = l.Mark - far.of(int(p))
-		least = min(least, l.top[i])
-	}
-	rows, kept, n := l.rows, l.room, len(l.Rows)
-	for _, i := range l.places[:kernels.SelectAtLeast(l.places, scores, max(least, -math.MaxFloat32))] {
-		panel := i / kernels.PanelRows
-		row := panels[panel]*kernels.PanelRows + i%kernels.PanelRows
-		rows[n], kept[n] = row, scores[i]
-		n += one(scores[i] >= l.top[panel])
-	}
-	l.Rows, l.Scores = rows[:n], kept[:n]
 }
 
 // one is 1 for true: a branch would be guessed wrong half of the time.
@@ -497,11 +470,14 @@ func (l *Look) gather(panels []uint32) []float32 {
 // All looks at all labels by a stage, after the stages before it, and returns the scores of their
 // rows, in the order of Parts.IDs. After the last stage they are in l.Scores too.
 func (l *Look) All(j int) (scores []float32) {
-	if j < PanelStages {
+	if j == 0 {
+		l.lookFirst()
+		return l.scores
+	} else if j < PanelStages {
 		l.look(j, l.model.all)
 		return l.scores
 	}
-	l.Rows, l.Scores = l.rows, l.room
+	l.Rows, l.Scores = l.rows[:len(l.scores)], l.room[:len(l.scores)]
 	for row := range l.Rows {
 		l.Rows[row] = uint32(row)
 	}
@@ -555,9 +531,9 @@ func (l *Look) kth(scores []float32, k int) float32 {
 // Near returns the places in l.Scores of labels that may reach the mark, within some deviations of
 // what labels have beyond their codes, or by their rise.
 func (l *Look) Near(deviations float64) []uint32 {
-	far, n := l.stretch(Stages-1, deviations), 0
+	far, n := l.reaches(Stages-1, deviations), 0
 	for i, x := range l.Scores {
-		if x > none && x+far.of(int(l.Rows[i]/kernels.PanelRows)) >= l.Mark {
+		if x > none && x+far[l.Rows[i]/kernels.PanelRows] >= l.Mark {
 			l.places[n] = uint32(i)
 			n++
 		}
@@ -638,7 +614,7 @@ func (l *Look) Needs(place int) Need {
 		} else {
 			l.refine(j, row[:], score[:])
 		}
-		seen := j < PanelStages-1 && int(stage) == PanelStages || j < Stages-1 && deep
+		seen := j < PanelStages-1 && stage == PanelStages-1 || j < Stages-1 && deep
 		if !seen {
 			n.Reach[j], n.Margin[j] = l.need(j, panel, x[0])
 		}

@@ -115,13 +115,9 @@ type Model struct {
 	parts  *Parts
 	turn   *Directions
 	tables [Stages][]byte
-	bounds [Stages][]bound // of panels
-	all    []uint32        // the panels
-	square float64         // the sum of the squared lengths of the directions of codes, in steps
+	all    []uint32 // the panels
+	square float64  // the sum of the squared lengths of the directions of codes, in steps
 }
-
-// bound tells how far the labels of a panel may be from their previews after a stage.
-type bound struct{ gauge, share, level float32 }
 
 // New returns the model of some parts, which are kept, and the packed codes of all labels of
 // panels, in the order of Parts.IDs.
@@ -134,13 +130,6 @@ func New(p *Parts, codes []byte) *Model {
 	m.all = make([]uint32, panels)
 	for i := range m.all {
 		m.all[i] = uint32(i)
-	}
-	for j := range m.bounds {
-		m.bounds[j] = make([]bound, panels)
-		for i := range m.bounds[j] {
-			at := j*panels + i
-			m.bounds[j][i] = bound{p.ResidualScale[at], p.Shares[at], p.Levels[at]}
-		}
 	}
 	table, release := mem.Alloc(panels * kernels.PanelRows * size)
 	mem.Own(m, nil, release)
