@@ -54,8 +54,8 @@ func TestContextsOfJSON(t *testing.T) {
 		writeFile(t, filepath.Join(dir, name), []byte(text))
 		for _, verb := range [][]string{goodTopK, goodEval, goodTrain} {
 			r := invoke(t, dir, joined(verb, "--contexts", name)...)
-			want := "l2s " + verb[0] + ": tensorfile: " + name + ": format: found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save("
-			if r.code != 1 || !strings.HasPrefix(strings.Replace(r.stderr, ": "+name, ": tensorfile: "+name, 1), want) {
+			want := "l2s " + verb[0] + ": l2s: " + name + ": format: found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save("
+			if r.code != 1 || !strings.HasPrefix(strings.Replace(r.stderr, ": "+name, ": l2s: "+name, 1), want) {
 				t.Errorf("%s: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
 			}
 		}

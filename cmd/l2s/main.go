@@ -172,7 +172,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "head", "screen", "l2s", "train"} {
+	for _, pkg := range []string{"screen", "l2s", "train"} {
 		// The packages begin with their names, which mean nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file

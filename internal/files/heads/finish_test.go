@@ -141,7 +141,7 @@ func TestConfigFinishIsFinite(t *testing.T) {
 			f, err = c.finish()
 		}
 		if err != nil {
-			if field, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "head: config.json: "), ":"); !slices.Contains(configNumbers, field) {
+			if field, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "l2s: config.json: "), ":"); !slices.Contains(configNumbers, field) {
 				t.Fatalf("%s: found the error %v, expected one that names the file and a field", text.String(), err)
 			}
 			return

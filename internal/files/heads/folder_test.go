@@ -93,28 +93,28 @@ func TestFolders(t *testing.T) {
 		"EAGLE-3": {files: files{"config.json": `{"vocab_size":50,"draft_vocab_size":3,"tie_word_embeddings":false}`, "model.safetensors": "lm_head.weight 3 2 20\n", "tokenizer.json": `{"model":{"vocab":{"a":0}}}`, "d2t": "0 7 20"},
 			want: "lm_head.weight, 3 x 2 float32, mapped; no bias; a draft of 50 labels", rows: 20, ids: []uint32{0, 8, 22}},
 
-		"no config": {files: files{"model.safetensors": "lm_head.weight 3 2 20\n"}, want: "head: DIR: files: found a folder, expected a file, such as a GGUF file, or a folder with config.json"},
-		"no files":  {files: files{"config.json": `{}`}, want: "head: DIR: files: found neither model.safetensors nor model.safetensors.index.json, expected one of them"},
+		"no config": {files: files{"model.safetensors": "lm_head.weight 3 2 20\n"}, want: "l2s: DIR: files: found a folder, expected a file, such as a GGUF file, or a folder with config.json"},
+		"no files":  {files: files{"config.json": `{}`}, want: "l2s: DIR: files: found neither model.safetensors nor model.safetensors.index.json, expected one of them"},
 		"PyTorch": {files: files{"config.json": `{}`, "pytorch_model.bin": "PK"},
-			want: `head: DIR: files: found pytorch_model.bin, which only Python can read, expected model.safetensors: convert it by python -c "from transformers import AutoModelForCausalLM as M; M.from_pretrained('.').save_pretrained('safetensors')" in the folder`},
-		"no head":         {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\n"}, want: "head: DIR: head: found tie_word_embeddings false and no head, expected lm_head.weight; or name its tensor, FOLDER:tensor.name"},
-		"nothing known":   {files: files{"config.json": `{}`, "model.safetensors": "x 3 2 10\n"}, want: "head: DIR: head: found no head and no input embedding that is known, expected lm_head.weight; or name its tensor, FOLDER:tensor.name"},
-		"another name":    {files: files{"config.json": `{}`, "model.safetensors": "x 3 2 10\n"}, name: ":y", want: "tensorfile: model.safetensors: name: found y, expected one of x"},
-		"no such tensor":  {files: files{"config.json": `{}`, "model.safetensors.index.json": `{"weight_map":{"x":"a"}}`}, name: ":y", want: "head: model.safetensors.index.json: weight_map: found no y, expected one of the 1 tensors there"},
-		"a missing shard": {files: files{"config.json": `{}`, "model.safetensors.index.json": `{"weight_map":{"lm_head.weight":"a.safetensors"}}`}, want: "tensorfile: a.safetensors: no such file or directory"},
+			want: `l2s: DIR: files: found pytorch_model.bin, which only Python can read, expected model.safetensors: convert it by python -c "from transformers import AutoModelForCausalLM as M; M.from_pretrained('.').save_pretrained('safetensors')" in the folder`},
+		"no head":         {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\n"}, want: "l2s: DIR: head: found tie_word_embeddings false and no head, expected lm_head.weight; or name its tensor, FOLDER:tensor.name"},
+		"nothing known":   {files: files{"config.json": `{}`, "model.safetensors": "x 3 2 10\n"}, want: "l2s: DIR: head: found no head and no input embedding that is known, expected lm_head.weight; or name its tensor, FOLDER:tensor.name"},
+		"another name":    {files: files{"config.json": `{}`, "model.safetensors": "x 3 2 10\n"}, name: ":y", want: "l2s: model.safetensors: name: found y, expected one of x"},
+		"no such tensor":  {files: files{"config.json": `{}`, "model.safetensors.index.json": `{"weight_map":{"x":"a"}}`}, name: ":y", want: "l2s: model.safetensors.index.json: weight_map: found no y, expected one of the 1 tensors there"},
+		"a missing shard": {files: files{"config.json": `{}`, "model.safetensors.index.json": `{"weight_map":{"lm_head.weight":"a.safetensors"}}`}, want: "l2s: a.safetensors: no such file or directory"},
 		"a shard without it": {files: files{"config.json": `{}`, "model.safetensors.index.json": `{"weight_map":{"lm_head.weight":"a.safetensors"}}`, "a.safetensors": "x 1 1 0\n"},
-			want: "tensorfile: a.safetensors: name: found lm_head.weight, expected one of x"},
+			want: "l2s: a.safetensors: name: found lm_head.weight, expected one of x"},
 		"a shard elsewhere": {files: files{"config.json": `{}`, "model.safetensors.index.json": `{"weight_map":{"lm_head.weight":"../a.safetensors"}}`},
-			want: "tensorfile: model.safetensors.index.json: index: weight_map: found the file ../a.safetensors, expected the name of a file in the same folder"},
-		"a vector":             {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 0 20\n"}, want: "tensorfile: model.safetensors:lm_head.weight: shape: found [3], expected [any any]"},
-		"a bias of other rows": {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nlm_head.bias 2 0 0\n"}, want: "tensorfile: model.safetensors:lm_head.bias: shape: found [2], expected [3], one number for each row of DIR:lm_head.weight"},
-		"a broken config":      {files: files{"config.json": `{"a":`, "model.safetensors": "lm_head.weight 3 2 20\n"}, want: `head: config.json: config: found unexpected end of JSON input at byte 4, expected JSON`},
-		"a config of text":     {files: files{"config.json": `llama`, "model.safetensors": "lm_head.weight 3 2 20\n"}, want: `head: config.json: config: found invalid character 'l' looking for beginning of value at byte 0, expected JSON`},
-		"a broken tokenizer":   {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\n", "tokenizer.json": `{"model":{"vocab":{"a":-1}}}`}, want: "head: tokenizer.json: tokens: found the id -1, expected 0 to 4294967294"},
-		"an unknown scale":     {files: files{"config.json": `{"model_type":"x","logits_scaling":2}`, "model.safetensors": "lm_head.weight 3 2 20\n"}, want: "head: config.json: logits_scaling: found 2 in a model of type x, expected type granite, which divides by it, or hyperclovax, which multiplies: open the file of the tensor by its name for logits without it"},
+			want: "l2s: model.safetensors.index.json: index: weight_map: found the file ../a.safetensors, expected the name of a file in the same folder"},
+		"a vector":             {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 0 20\n"}, want: "l2s: model.safetensors:lm_head.weight: shape: found [3], expected [any any]"},
+		"a bias of other rows": {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nlm_head.bias 2 0 0\n"}, want: "l2s: model.safetensors:lm_head.bias: shape: found [2], expected [3], one number for each row of DIR:lm_head.weight"},
+		"a broken config":      {files: files{"config.json": `{"a":`, "model.safetensors": "lm_head.weight 3 2 20\n"}, want: `l2s: config.json: config: found unexpected end of JSON input at byte 4, expected JSON`},
+		"a config of text":     {files: files{"config.json": `llama`, "model.safetensors": "lm_head.weight 3 2 20\n"}, want: `l2s: config.json: config: found invalid character 'l' looking for beginning of value at byte 0, expected JSON`},
+		"a broken tokenizer":   {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\n", "tokenizer.json": `{"model":{"vocab":{"a":-1}}}`}, want: "l2s: tokenizer.json: tokens: found the id -1, expected 0 to 4294967294"},
+		"an unknown scale":     {files: files{"config.json": `{"model_type":"x","logits_scaling":2}`, "model.safetensors": "lm_head.weight 3 2 20\n"}, want: "l2s: config.json: logits_scaling: found 2 in a model of type x, expected type granite, which divides by it, or hyperclovax, which multiplies: open the file of the tensor by its name for logits without it"},
 		"Baichuan 2": {files: files{"config.json": `{"model_type":"baichuan","vocab_size":125696}`, "model.safetensors": "lm_head.weight 3 2 20\n"},
-			want: "head: DIR: head: found Baichuan 2, which divides each row of lm_head.weight by its length, expected rows as they are: save them so, and name the file"},
-		"EAGLE-3 with twins": {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 2 2 20\n", "d2t": "1 0"}, want: "head: DIR:d2t: labels: found label 1 at positions 0 and 1, expected it once"},
+			want: "l2s: DIR: head: found Baichuan 2, which divides each row of lm_head.weight by its length, expected rows as they are: save them so, and name the file"},
+		"EAGLE-3 with twins": {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 2 2 20\n", "d2t": "1 0"}, want: "l2s: DIR:d2t: labels: found label 1 at positions 0 and 1, expected it once"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -177,5 +177,5 @@ func withDraft(t testing.TB, names, list string) []byte {
 func TestFloat8IsRefused(t *testing.T) {
 	path := write(t, "w.safetensors", safetensors(`{"w":{"dtype":"F8_E4M3","shape":[1,2],"data_offsets":[0,2]}}`, []byte{1, 2}))
 	_, err := heads.Open(path+":w", heads.Options{})
-	refuse(t, err, filepath.Dir(path), "head: w.safetensors:w: dtype: found float8_e4m3, weights that have their scales in another tensor, expected float32, float16 or bfloat16: save the model in bfloat16")
+	refuse(t, err, filepath.Dir(path), "l2s: w.safetensors:w: dtype: found float8_e4m3, weights that have their scales in another tensor, expected float32, float16 or bfloat16: save the model in bfloat16")
 }

@@ -381,7 +381,7 @@ func sourceName(path, tensor string) string {
 }
 
 func fail(source, field, format string, args ...any) error {
-	return fmt.Errorf("head: %s: %s: %w", source, field, fmt.Errorf(format, args...))
+	return fmt.Errorf("l2s: %s: %s: %w", source, field, fmt.Errorf(format, args...))
 }
 
 // Labels returns the number of rows.

@@ -265,9 +265,9 @@ func TestBias(t *testing.T) {
 		}
 	}
 	_, err := heads.Open(path+":a.weight", heads.Options{Bias: path + ":a.weight"})
-	refuse(t, err, filepath.Dir(path), "tensorfile: m.safetensors:a.weight: shape: found [3 2], expected [3], one number for each row of m.safetensors:a.weight")
+	refuse(t, err, filepath.Dir(path), "l2s: m.safetensors:a.weight: shape: found [3 2], expected [3], one number for each row of m.safetensors:a.weight")
 	_, err = heads.Open(path+":a.weight", heads.Options{Bias: path + ":short"})
-	refuse(t, err, filepath.Dir(path), "tensorfile: m.safetensors:a.weight: shape: found [3 2], expected [2 3], one number for each number of m.safetensors:short: save its transpose")
+	refuse(t, err, filepath.Dir(path), "l2s: m.safetensors:a.weight: shape: found [3 2], expected [2 3], one number for each number of m.safetensors:short: save its transpose")
 }
 
 // refuse checks an error, in which the names of files in dir are short.
@@ -311,7 +311,7 @@ func TestDraftOfAList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := heads.Open(filepath.Join("testdata", "gguf", "head-q8_0.gguf"), heads.Options{IDs: c.ids})
-			refuse(t, err, filepath.Join("testdata", "gguf"), "head: head-q8_0.gguf:token_embd.weight: labels: "+c.want)
+			refuse(t, err, filepath.Join("testdata", "gguf"), "l2s: head-q8_0.gguf:token_embd.weight: labels: "+c.want)
 		})
 	}
 }
@@ -327,11 +327,11 @@ func TestBadLists(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"negative":  {numpy("<i8", "False", "(2,)", i64(1, -1)), "head: x.npy: labels: found label -1 at position 1, expected 0 to 4294967294"},
-		"too large": {numpy("<i8", "False", "(1,)", i64(1<<32)), "head: x.npy: labels: found label 4294967296 at position 0, expected 0 to 4294967294"},
-		"floats":    {numpy("<f4", "False", "(1,)", f32s(1)), "tensorfile: x.npy: dtype: found float32, expected an integer type"},
-		"empty":     {numpy("<i8", "False", "(0,)", nil), "head: x.npy: labels: found none, expected at least one"},
-		"a matrix":  {numpy("<i8", "False", "(1, 1)", i64(1)), "tensorfile: x.npy: shape: found [1 1], expected [any]"},
+		"negative":  {numpy("<i8", "False", "(2,)", i64(1, -1)), "l2s: x.npy: labels: found label -1 at position 1, expected 0 to 4294967294"},
+		"too large": {numpy("<i8", "False", "(1,)", i64(1<<32)), "l2s: x.npy: labels: found label 4294967296 at position 0, expected 0 to 4294967294"},
+		"floats":    {numpy("<f4", "False", "(1,)", f32s(1)), "l2s: x.npy: dtype: found float32, expected an integer type"},
+		"empty":     {numpy("<i8", "False", "(0,)", nil), "l2s: x.npy: labels: found none, expected at least one"},
+		"a matrix":  {numpy("<i8", "False", "(1, 1)", i64(1)), "l2s: x.npy: shape: found [1 1], expected [any]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, "x.npy", c.data)
@@ -341,7 +341,7 @@ func TestBadLists(t *testing.T) {
 	}
 	array := write(t, "x.npy", numpy("<i8", "False", "(1, 1)", i64(1)))
 	for _, name := range []string{"", "w"} {
-		want := "tensorfile: x.npy: name: found " + tensorfile.Label(name) + ", expected none, since a .npy file holds one array"
+		want := "l2s: x.npy: name: found " + tensorfile.Label(name) + ", expected none, since a .npy file holds one array"
 		_, err := heads.ReadIDs(array + ":" + name)
 		refuse(t, err, filepath.Dir(array), want)
 		_, err = heads.Open(array+":"+name, heads.Options{})
@@ -349,7 +349,7 @@ func TestBadLists(t *testing.T) {
 	}
 	path := write(t, "x.safetensors", safetensors(`{"d2t":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}`, i64(math.MaxInt64, -2)))
 	_, err := heads.ReadIDs(path + ":d2t")
-	refuse(t, err, filepath.Dir(path), "head: x.safetensors:d2t: labels: found label 9223372036854775807 at position 0, expected 0 to 4294967294")
+	refuse(t, err, filepath.Dir(path), "l2s: x.safetensors:d2t: labels: found label 9223372036854775807 at position 0, expected 0 to 4294967294")
 }
 
 func TestGGUFHeads(t *testing.T) {
@@ -373,13 +373,13 @@ func TestGGUFHeads(t *testing.T) {
 		"a token that looks like it":  {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", []string{"[PAD0]", "[PAD]", "[PAD3]"})}, Tensors: []gguftest.Tensor{w}}, "", "output.weight, 3 x 2 float32, mapped; no bias", []float32{1, 2, 3, 4, 5, 6}, nil},
 		"more tokens than rows":       {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", make([]string, 9))}, Tensors: []gguftest.Tensor{w}}, "", "output.weight, 3 x 2 float32, mapped; no bias", []float32{1, 2, 3, 4, 5, 6}, nil},
 		"a draft":                     {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", make([]string, 2))}, Tensors: []gguftest.Tensor{w, d2t}}, "", "output.weight, 3 x 2 float32, mapped; no bias; a draft of 9 labels", []float32{1, 2, 3, 4, 5, 6}, nil},
-		"one of several files":        {gguftest.File{Metadata: []gguftest.Value{kv("split.count", uint32(3))}, Tensors: []gguftest.Tensor{bias}}, "", "head: x: tensors: found 1 of the 3 files of a model and no general.architecture in them, expected all in one folder: the file of split.no 1 is missing", nil, nil},
-		"no head":                     {gguftest.File{Tensors: []gguftest.Tensor{bias}}, "", "tensorfile: x: name: found output.weight, expected one of output.bias", nil, nil},
-		"another name":                {gguftest.File{Tensors: []gguftest.Tensor{w}}, ":b", "tensorfile: x: name: found b, expected one of output.weight", nil, nil},
-		"a vector":                    {gguftest.File{Tensors: []gguftest.Tensor{bias}}, ":output.bias", "tensorfile: x:output.bias: shape: found [3], expected [any any]", nil, nil},
-		"another quantisation":        {gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 10, Dims: []uint64{256, 1}, Data: make([]byte, 84)}}}, "", "head: x:output.weight: dtype: found q2_k, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", nil, nil},
-		"a type not known":            {gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 77, Dims: []uint64{256, 1}}}}, "", "head: x:output.weight: dtype: found unknown, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", nil, nil},
-		"tokens that are numbers":     {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", uint32(3))}, Tensors: []gguftest.Tensor{w}}, "", "tensorfile: x: metadata tokenizer.ggml.tokens: found no array of strings, expected one", nil, nil},
+		"one of several files":        {gguftest.File{Metadata: []gguftest.Value{kv("split.count", uint32(3))}, Tensors: []gguftest.Tensor{bias}}, "", "l2s: x: tensors: found 1 of the 3 files of a model and no general.architecture in them, expected all in one folder: the file of split.no 1 is missing", nil, nil},
+		"no head":                     {gguftest.File{Tensors: []gguftest.Tensor{bias}}, "", "l2s: x: name: found output.weight, expected one of output.bias", nil, nil},
+		"another name":                {gguftest.File{Tensors: []gguftest.Tensor{w}}, ":b", "l2s: x: name: found b, expected one of output.weight", nil, nil},
+		"a vector":                    {gguftest.File{Tensors: []gguftest.Tensor{bias}}, ":output.bias", "l2s: x:output.bias: shape: found [3], expected [any any]", nil, nil},
+		"another quantisation":        {gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 10, Dims: []uint64{256, 1}, Data: make([]byte, 84)}}}, "", "l2s: x:output.weight: dtype: found q2_k, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", nil, nil},
+		"a type not known":            {gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 77, Dims: []uint64{256, 1}}}}, "", "l2s: x:output.weight: dtype: found unknown, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", nil, nil},
+		"tokens that are numbers":     {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", uint32(3))}, Tensors: []gguftest.Tensor{w}}, "", "l2s: x: metadata tokenizer.ggml.tokens: found no array of strings, expected one", nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, "x", c.file.Bytes()) // as Ollama names them, without an end
@@ -402,12 +402,12 @@ func TestGGUFHeads(t *testing.T) {
 // A number that is not finite is found: by Check in a mapped file, by Open if it copies.
 func TestNotFinite(t *testing.T) {
 	path := write(t, "w.npy", numpy("<f4", "False", "(2, 2)", f32s(1, 2, float32(math.Inf(-1)), 4)))
-	dir, want := filepath.Dir(path), "head: w.npy: values: found -Inf at row 1, column 0, expected finite numbers: --ids (Options.IDs) takes the rows of the other labels"
+	dir, want := filepath.Dir(path), "l2s: w.npy: values: found -Inf at row 1, column 0, expected finite numbers: --ids (Options.IDs) takes the rows of the other labels"
 	refuse(t, open(t, path, heads.Options{}).Check(), dir, want)
 	_, err := heads.Open(path, heads.Options{Copy: true})
 	refuse(t, err, dir, want)
 	_, err = heads.Open(path, heads.Options{Copy: true, IDs: []uint32{1}})
-	refuse(t, err, dir, "head: w.npy: values: found -Inf at column 0 of the row of label 1, expected finite numbers")
+	refuse(t, err, dir, "l2s: w.npy: values: found -Inf at column 0 of the row of label 1, expected finite numbers")
 	if h := open(t, path, heads.Options{Copy: true, IDs: []uint32{0}}); !sameBits(values(h), []float32{1, 2}) {
 		t.Errorf("%v", values(h))
 	}
@@ -442,7 +442,7 @@ func TestCloseWaitsForReads(t *testing.T) {
 		t.Error(err)
 	}
 	refuse(t, h.Read(func() error { t.Error("a closed head was read"); return nil }), filepath.Join("testdata", "gguf"),
-		"head: head-f32.gguf:output.weight: data: found a closed head, expected an open one")
+		"l2s: head-f32.gguf:output.weight: data: found a closed head, expected an open one")
 	if err := h.Close(); err != nil {
 		t.Errorf("Close again: %v", err)
 	}
@@ -478,7 +478,7 @@ func TestFileCutOff(t *testing.T) {
 	if !h.Origin().Mapped {
 		t.Skip("files are not mapped here")
 	}
-	want := "head: w.npy: data: found bytes that cannot be read any more, expected a file that stays as it was opened"
+	want := "l2s: w.npy: data: found bytes that cannot be read any more, expected a file that stays as it was opened"
 	refuse(t, h.Read(scan(h)), dir, want)
 	refuse(t, h.Read(func() error { values(h); return nil }), dir, want)
 	refuse(t, h.Check(), dir, want)

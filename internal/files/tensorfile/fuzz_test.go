@@ -388,7 +388,7 @@ func allocated() uint64 {
 func refused(t *testing.T, err error) {
 	t.Helper()
 	text := err.Error()
-	if !strings.HasPrefix(text, "tensorfile: x") || !strings.Contains(text, "found ") || !strings.Contains(text, ", expected ") {
+	if !strings.HasPrefix(text, "l2s: x") || !strings.Contains(text, "found ") || !strings.Contains(text, ", expected ") {
 		t.Errorf("error %q, want one that names the value found and the value expected", text)
 	}
 	if len(text) > 4000 {

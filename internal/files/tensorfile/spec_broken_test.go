@@ -247,7 +247,7 @@ func TestBrokenFiles(t *testing.T) {
 				t.Fatalf("it was read, want the error %s", c.want)
 			}
 			got := strings.ReplaceAll(err.Error(), path, "FILE")
-			if want := "tensorfile: " + c.want; got != want {
+			if want := "l2s: " + c.want; got != want {
 				t.Errorf("found %q\n want %q", got, want)
 			}
 		})
@@ -259,8 +259,8 @@ func refuse(t *testing.T, err error, path, want string) {
 	t.Helper()
 	if err == nil {
 		t.Errorf("no error, want %q", want)
-	} else if got := strings.ReplaceAll(err.Error(), path, "FILE"); got != "tensorfile: "+want {
-		t.Errorf("found %q\n want %q", got, "tensorfile: "+want)
+	} else if got := strings.ReplaceAll(err.Error(), path, "FILE"); got != "l2s: "+want {
+		t.Errorf("found %q\n want %q", got, "l2s: "+want)
 	}
 }
 

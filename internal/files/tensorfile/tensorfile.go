@@ -12,7 +12,7 @@
 // index of those that are cut into several files; and GGUF, versions 2 and 3,
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 //
-// All errors read "tensorfile: file[:tensor]: field: found X, expected Y". Mapped memory leaves the
+// All errors read "l2s: file[:tensor]: field: found X, expected Y". Mapped memory leaves the
 // package only by [Tensor.Mapped] and [Tensor.View], and is read where a fault becomes an error: a
 // file that another program shortens while it is open here costs an error. One that is changed in
 // place may be read half old and half new; to replace it, as the writers here do, is safe.
@@ -167,12 +167,12 @@ func looksLikeJSON(data []byte) bool {
 }
 
 func fail(source, field, format string, args ...any) error {
-	return fmt.Errorf("tensorfile: %s: %s: %w", source, field, fmt.Errorf(format, args...))
+	return fmt.Errorf("l2s: %s: %s: %w", source, field, fmt.Errorf(format, args...))
 }
 
 // openError is an error of the system: it tells the operation and the file.
 func openError(path string, err error) error {
-	return fmt.Errorf("tensorfile: %s: %w", cmp.Or(path, `""`), err)
+	return fmt.Errorf("l2s: %s: %w", cmp.Or(path, `""`), err)
 }
 
 // Label makes a name from a file fit for a message: short, and quoted if it has anything odd.

@@ -28,7 +28,7 @@ func WriteNPY(path string, data []float32, shape ...int) error {
 
 func write(path string, f func(io.Writer) error) error {
 	if err := atomicfile.WriteFile(path, f); err != nil {
-		return fmt.Errorf("tensorfile: %w", err)
+		return fmt.Errorf("l2s: %w", err)
 	}
 	return nil
 }
