@@ -50,6 +50,8 @@ type benchResult struct {
 	Cold     []coldTimes `json:"cold,omitempty"`
 	Steps    []stepTime  `json:"steps,omitempty"`    // of a query by the exact layer, and by the screen or the preview
 	Warnings []string    `json:"warnings,omitempty"` // reasons to doubt the times
+
+	given float64 // the share of the time that the thread had a CPU, 0 if it is not known
 }
 
 // coldTimes are the median times of single queries, in microseconds, and a 99th percentile, with
@@ -207,6 +209,7 @@ func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget floa
 	}
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
+	r.given = min(times[0].Given(), times[1].Given(), times[2].Given())
 	r.Screened, r.ScreenedMedian, r.ScreenedP99 = microsOf(times[2])
 	if len(times) > 3 {
 		r.DenseLogProb, r.LogProb = micros(times[3].Mean()), micros(times[4].Mean())
@@ -344,10 +347,15 @@ func (r *benchResult) String() string {
 	return b.String()
 }
 
-// busyNote returns a note that other programs ran during the measurement, and "" if the times of
-// the dense scan show none. The dense scan does the same work for every context: on an idle machine
-// the mean and the median of its times differ by a few percent.
+// busyNote returns a note that other programs ran during the measurement, and "" if neither the share of
+// the time that the thread had a CPU nor the times of the dense scan show any. The dense scan does the
+// same work for every context: on an idle machine the mean and the median of its times differ by a few
+// percent.
 func (r *benchResult) busyNote() string {
+	if r.given > 0 && r.given < 0.9 {
+		return fmt.Sprintf("The machine was busy: other programs had the CPU for %.0f%% of the time of some queries. The longer\n"+
+			"a query, the more of that is in its median: do not compare these times, measure again on an idle machine.\n", 100*(1-r.given))
+	}
 	if r.DenseF32 <= 1.2*r.DenseF32Median {
 		return ""
 	}

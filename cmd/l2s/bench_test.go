@@ -24,3 +24,13 @@ func TestABusyMachineIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// A thread that had the CPU for a part of the time only measures others' work too.
+func TestOtherProgramsAreSaid(t *testing.T) {
+	for given, want := range map[float64]bool{0: false, 0.95: false, 0.3: true} {
+		text := (&benchResult{DenseF32: 60, DenseF32Median: 60, given: given}).String()
+		if found := strings.Contains(text, "other programs had the CPU for 70% of the time"); found != want {
+			t.Errorf("%v of the time: found the note: %v, expected %v, in\n%s", given, found, want, text)
+		}
+	}
+}

@@ -36,6 +36,18 @@ type Options struct {
 type Times struct {
 	sorted []time.Duration
 	means  []float64 // of the blocks, in nanoseconds a query, ascending
+
+	wall, cpu time.Duration // of all blocks: cpu is 0 if the system does not tell it
+}
+
+// Given returns the share of the time of the blocks that the thread had a CPU: nearly 1 on an idle machine,
+// and 1 if the system does not tell it. A median of short queries is right where it is small, but one of
+// queries that are longer than a turn of the scheduler has the turns of other programs in it.
+func (t Times) Given() float64 {
+	if t.cpu <= 0 || t.wall <= 0 {
+		return 1
+	}
+	return min(float64(t.cpu)/float64(t.wall), 1)
 }
 
 // Queries returns the number of queries timed.
@@ -82,7 +94,7 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 		each := max(time.Since(start)/time.Duration(queries), 1)
 		t.block = int(min(float64(opt.Block)/float64(each), float64(maxQueries/opt.Rounds)))
 		t.block = max(t.block, (opt.Least+opt.Rounds-1)/opt.Rounds, 1)
-		t.Times = Times{make([]time.Duration, 0, opt.Rounds*t.block), make([]float64, 0, opt.Rounds)}
+		t.Times = Times{sorted: make([]time.Duration, 0, opt.Rounds*t.block), means: make([]float64, 0, opt.Rounds)}
 	}
 	runtime.GC()
 	for round := range opt.Rounds {
@@ -132,6 +144,8 @@ func (t *turn) ask() time.Duration {
 // run times a block, and stops between two queries when ctx is done.
 func (t *turn) run(ctx context.Context) {
 	sum, warm := time.Duration(0), int(warmUp*float64(t.block))+1
+	start := time.Now()
+	cpu, told := threadTime()
 	for i := range warm + t.block {
 		if ctx.Err() != nil {
 			return
@@ -142,4 +156,7 @@ func (t *turn) run(ctx context.Context) {
 		}
 	}
 	t.means = append(t.means, float64(sum)/float64(t.block))
+	if now, _ := threadTime(); told {
+		t.wall, t.cpu = t.wall+time.Since(start), t.cpu+now-cpu
+	}
 }

@@ -17,6 +17,7 @@ const (
 	mostDepth    = 100
 	mostSchema   = 20_000 // rules
 	mostRepeated = 50_000 // repetitions together, of each of which llama.cpp makes a rule
+	mostValues   = 1000   // of enums together, as OpenAI has it: llama.cpp judges each for each token
 )
 
 // SchemaError is the error of a schema.
@@ -37,6 +38,7 @@ type Grammar struct {
 	open    map[string]bool // references that are followed, and nothing was read since
 	depth   int
 	repeats int
+	values  int
 	last    int // the number of the last rule without a name
 }
 
@@ -410,6 +412,9 @@ func (g *Grammar) nested(path string, v jsonscan.Value) string {
 func (g *Grammar) enum(k *keywords, name string) string {
 	var any []string
 	k.list(name, func(path string, v jsonscan.Value) {
+		if g.values++; g.values > mostValues {
+			fail(path, "found more than %d values in the enums of a schema, expected at most these", mostValues)
+		}
 		if g.is(k, v) {
 			any = append(any, g.literal(path, v))
 		}

@@ -445,6 +445,8 @@ func ended(err error) *failure {
 		return nil
 	case errors.Is(err, engine.ErrClosed), errors.Is(err, context.Canceled):
 		return unavailable("the server ended the request")
+	case errors.Is(err, engine.ErrNoToken): // of a grammar that no text has
+		return wrong("", "%v", err)
 	}
 	f := &failure{status: http.StatusInternalServerError, Message: err.Error(), Type: "server_error"}
 	return f

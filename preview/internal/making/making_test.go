@@ -844,7 +844,7 @@ func TestLogSumsArePossible(t *testing.T) {
 		t.Fatal("found no model, expected one")
 	}
 	s, estimates := mustSearch(t, m, l), 0
-	for range 400 {
+	for range 2000 { // the exact layer answers most: labels of such a layer look alike
 		h, best := draw(dim, 1.5), make([]exact.Prediction, 1)
 		a, err := s.Search(best, h, exact.Request{LogSum: true, Budget: m.Parts().Rungs[0].Kept})
 		if err != nil {
@@ -857,7 +857,7 @@ func TestLogSumsArePossible(t *testing.T) {
 			t.Errorf("found a log-sum of %v, expected %v to %v", a.LogSum, best[0].Logit, most)
 		}
 	}
-	if estimates < 40 {
+	if estimates < 20 {
 		t.Errorf("found %d estimates, expected some", estimates)
 	}
 }

@@ -21,6 +21,9 @@ const (
 	// ownLabels is the number of labels whose own states are looked for: every other one with a state
 	// tells how far searches must look, the others measure the rungs.
 	ownLabels = 16000
+	// ownParts is the number of parts of the states, each of at least twice as many as a context has
+	// numbers, whose covariances own states have too.
+	ownParts = 6
 	// leastOwn is the found share of own states below which a preview is of no use: many labels are
 	// never found.
 	leastOwn = 0.9
@@ -189,14 +192,44 @@ func (o *ownMethod) Finds(id uint32, h []float32) (rung int, missed bool, err er
 	return 0, slices.Max(n.Margin[:]) > likelyMargin, nil
 }
 
-// ownNeeds returns the needs of labels that have own states, of a sample of all labels.
-func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []float32, places []int) ([]previewing.Need, error) {
+// ownNeeds returns the needs of labels that have own states, of a sample of all labels. Half of the labels
+// have the covariance of all states, and the others the one of a part of the states that follow each
+// other: a text to come is of one kind, as such a part is, and its covariance is another one.
+func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []float32, places []int) (needs []previewing.Need, err error) {
+	n, d := len(states)/m.Dim, m.Dim
+	parts := max(1, min(ownParts, n/(2*d)))
+	ids := make([][]uint32, parts+1) // of all states, and of the parts
+	for i, id := range evaluate.OwnSample(m.Labels, ownLabels, 0) {
+		at := 0
+		if i%2 == 1 && parts > 1 {
+			at = 1 + i/2%parts
+		}
+		ids[at] = append(ids[at], id)
+	}
+	before := 0
+	for i, of := range ids {
+		from := states
+		if i > 0 {
+			from = states[(i-1)*n/parts*d : i*n/parts*d]
+		}
+		tell := parallel.Counter(len(of), func(done int) {
+			m.opt.Progress("precision", 0.4*float64(before+done)/float64(min(m.Labels, ownLabels)))
+		})
+		some, err := m.ownNeedsOf(ctx, model, from, of, places, tell)
+		if err != nil {
+			return nil, err
+		}
+		needs, before = append(needs, some...), before+len(of)
+	}
+	return needs, nil
+}
+
+// ownNeedsOf returns the needs of those of some labels that have own states by the covariance of some states.
+func (m *maker) ownNeedsOf(ctx context.Context, model *previewing.Model, states []float32, ids []uint32, places []int, tell func(int)) ([]previewing.Need, error) {
 	own, err := evaluate.NewOwn(ctx, m.layer, states)
 	if err != nil {
 		return nil, err
 	}
-	ids := evaluate.OwnSample(m.Labels, ownLabels, 0)
-	tell := parallel.Counter(len(ids), func(done int) { m.opt.Progress("precision", 0.4*float64(done)/float64(len(ids))) })
 	of := make([]previewing.Need, m.Labels)
 	fresh := func() evaluate.Method {
 		s := model.Over(m.layer)
