@@ -320,7 +320,7 @@ func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 func (r *benchResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "top-%d, one thread, %s different contexts, level %s\n\n", r.K, progress.Count(r.Queries), r.Level)
+	fmt.Fprintf(&b, "top-%d, one thread, times of %s different contexts, level %s\n\n", r.K, progress.Count(r.Queries), r.Level)
 	fmt.Fprintf(&b, "                       median         mean          p99   against dense\n")
 	line := func(name string, mean, median, p99 float64) {
 		fmt.Fprintf(&b, "%-16s  %8.2f us  %8.2f us  %8.2f us   %12.1fx\n", name, median, mean, p99, r.DenseF32Median/median)

@@ -243,6 +243,9 @@ func (f *flags) checkRequired() error {
 	for _, name := range names {
 		text, ok := f.set.Lookup(name).Value.(flag.Getter) // except custom, which refuses an empty one itself
 		if !f.given(name) || ok && text.Get() == "" {
+			if name == "bias" {
+				name = "bias (SRC, or none)"
+			}
 			missing = append(missing, "--"+name)
 		}
 	}

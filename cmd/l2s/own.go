@@ -70,9 +70,12 @@ func (r *ownEval) String() string {
 		return fmt.Sprintf("own states none of %s labels has one\n", progress.Count(r.Labels))
 	}
 	text := fmt.Sprintf("own states %.4f found (%.4f to %.4f) of %s, of %s labels", r.Found.Value, r.Found.Low, r.Found.High, progress.Count(r.States), progress.Count(r.Labels))
+	if n := r.Labels - r.States; n > 0 {
+		text += fmt.Sprintf("; %s have none as short as real contexts", progress.Count(n))
+	}
 	if n := len(r.Missed); n > 0 {
 		const some = 12
-		text += ", without " + strings.Trim(fmt.Sprint(r.Missed[:min(n, some)]), "[]")
+		text += "; not found: " + strings.Trim(fmt.Sprint(r.Missed[:min(n, some)]), "[]")
 		if n > some {
 			text += " and others"
 		}

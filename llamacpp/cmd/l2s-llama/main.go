@@ -282,7 +282,7 @@ func (f *flags) help() string {
 // withHead adds the flags of a head.
 func (f *flags) withHead() *flags {
 	f.StringVar(&f.head, "head", "", "the `source` of the head, if not the model's own files")
-	f.StringVar(&f.screen, "screen", "", "a screen `file` of l2s train --head")
+	f.StringVar(&f.screen, "screen", "", "a screen or a preview, the `file` of l2s train --head")
 	f.Float64Var(&f.budget, "budget", 0, "the `number` of candidates, or of tokens scored in full; 0 for its own")
 	return f
 }
