@@ -29,8 +29,8 @@ type Candidate struct {
 	// Precision1 and PrecisionK are P@1 and P@K of the index's own budget, as the index has measured
 	// them on held-out contexts. Own is the found share of own states (see [l2s.Step]), 0 for a screen.
 	Precision1, PrecisionK, Own float64
-	// Time is the CPU time of a query for the K best labels, a mean, on one thread, with the caches of a
-	// loop over queries. Where the system does not tell it, it is the time on the clock.
+	// Time is the mean CPU time of a query for the K best labels, on one thread, with the caches of a loop
+	// over queries; on the clock, where the system does not tell it.
 	Time time.Duration
 }
 
@@ -117,7 +117,7 @@ func Better(ctx context.Context, layer *l2s.Layer, contexts l2s.Matrix, among []
 		return nil, err
 	}
 	for i := range times {
-		c.Candidates[i].Time = time.Duration(float64(times[i].Mean()) * times[i].Given())
+		c.Candidates[i].Time = times[i].CPU()
 	}
 	c.choose(o.Target)
 	return c, nil

@@ -51,7 +51,7 @@ type benchResult struct {
 	Steps    []stepTime  `json:"steps,omitempty"`    // of a query by the exact layer, and by the screen or the preview
 	Warnings []string    `json:"warnings,omitempty"` // reasons to doubt the times
 
-	given float64 // the share of the time that the thread had a CPU, 0 if it is not known
+	given float64 // the least share of the time of a method that the thread had a CPU
 }
 
 // coldTimes are the median times of single queries, in microseconds, and a 99th percentile, with
@@ -368,5 +368,5 @@ func (r measuredBench) String() string {
 	if r.K > 1 {
 		text += fmt.Sprintf(", P@%d %.4f", r.K, r.Precision[strconv.Itoa(r.K)])
 	}
-	return text + fmt.Sprintf(" on %s of these contexts.\n", progress.Count(r.Measured))
+	return text + fmt.Sprintf(" on %s contexts.\n", progress.Count(r.Measured))
 }

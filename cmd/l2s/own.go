@@ -71,7 +71,7 @@ func (r *ownEval) String() string {
 	}
 	text := fmt.Sprintf("own states %.4f found (%.4f to %.4f) of %s, of %s labels", r.Found.Value, r.Found.Low, r.Found.High, progress.Count(r.States), progress.Count(r.Labels))
 	if n := r.Labels - r.States; n > 0 {
-		text += fmt.Sprintf("; %s have none as short as real contexts", progress.Count(n))
+		text += fmt.Sprintf("; %s cannot lead in a state as short as real ones", progress.Count(n))
 	}
 	if n := len(r.Missed); n > 0 {
 		const some = 12

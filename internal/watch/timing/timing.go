@@ -38,6 +38,7 @@ type Times struct {
 	means  []float64 // of the blocks, in nanoseconds a query, ascending
 
 	wall, cpu time.Duration // of all blocks: cpu is 0 if the system does not tell it
+	cpus      []float64     // the means less the time that the thread had no CPU, ascending
 }
 
 // Given returns the share of the time of the blocks that the thread had a CPU: nearly 1 on an idle machine,
@@ -57,6 +58,13 @@ func (t Times) Queries() int { return len(t.sorted) }
 func (t Times) Mean() time.Duration {
 	n := len(t.means)
 	return time.Duration(math.Round((t.means[(n-1)/2] + t.means[n/2]) / 2))
+}
+
+// CPU returns the mean CPU time of a query in a block, the median over the blocks; the time on the clock
+// if the system does not tell it.
+func (t Times) CPU() time.Duration {
+	n := len(t.cpus)
+	return time.Duration(math.Round((t.cpus[(n-1)/2] + t.cpus[n/2]) / 2))
 }
 
 // Median returns the median time of a query.
@@ -114,6 +122,7 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 	for i, t := range turns {
 		slices.Sort(t.sorted)
 		slices.Sort(t.means)
+		slices.Sort(t.cpus)
 		times[i] = t.Times
 	}
 	return times, nil
@@ -155,8 +164,11 @@ func (t *turn) run(ctx context.Context) {
 			sum += took
 		}
 	}
-	t.means = append(t.means, float64(sum)/float64(t.block))
+	mean, share := float64(sum)/float64(t.block), 1.0
 	if now, _ := threadTime(); told {
-		t.wall, t.cpu = t.wall+time.Since(start), t.cpu+now-cpu
+		wall, had := time.Since(start), now-cpu
+		t.wall, t.cpu = t.wall+wall, t.cpu+had
+		share = min(float64(had)/float64(max(wall, 1)), 1)
 	}
+	t.means, t.cpus = append(t.means, mean), append(t.cpus, mean*share)
 }

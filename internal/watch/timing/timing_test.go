@@ -312,3 +312,17 @@ func TestPartsAreSpreadOverTheContexts(t *testing.T) {
 		t.Errorf("found error %v, expected it to be canceled", err)
 	}
 }
+
+// A query that waits takes time on the clock, and little of the CPU, where the system tells it.
+func TestWhatTheThreadWasGiven(t *testing.T) {
+	if _, told := threadTime(); !told {
+		t.Skip("this system does not tell the CPU time of a thread")
+	}
+	times, err := Measure(context.Background(), 1, []func(int){func(int) { time.Sleep(2 * time.Millisecond) }}, Options{Rounds: 3, Block: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := times[0]; x.Given() > 0.5 || x.CPU() > x.Mean()/2 {
+		t.Errorf("found a share of %v, and %v of %v, expected less than half", x.Given(), x.CPU(), x.Mean())
+	}
+}

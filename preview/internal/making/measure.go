@@ -208,6 +208,9 @@ func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []
 	}
 	before := 0
 	for i, of := range ids {
+		if len(of) == 0 { // of the only part, which is all states
+			continue
+		}
 		from := states
 		if i > 0 {
 			from = states[(i-1)*n/parts*d : i*n/parts*d]
