@@ -38,7 +38,7 @@ func within(t *testing.T, size int, f func()) {
 func refused(t *testing.T, err error) {
 	t.Helper()
 	text := err.Error()
-	if !strings.HasPrefix(text, "l2s: ") && !strings.HasPrefix(text, "l2s: ") || !strings.Contains(text, "found ") || !strings.Contains(text, ", expected ") {
+	if !strings.HasPrefix(text, "l2s: ") || !strings.Contains(text, "found ") || !strings.Contains(text, ", expected ") {
 		t.Errorf("error %q, want one that names the value found and the value expected", text)
 	}
 	if len(text) > 4000 || strings.ContainsFunc(text, unicode.IsControl) {
