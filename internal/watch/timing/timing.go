@@ -36,35 +36,28 @@ type Options struct {
 type Times struct {
 	sorted []time.Duration
 	means  []float64 // of the blocks, in nanoseconds a query, ascending
-
-	wall, cpu time.Duration // of all blocks: cpu is 0 if the system does not tell it
-	cpus      []float64     // the means less the time that the thread had no CPU, ascending
+	cpus   []float64 // the means less the time that the thread had no CPU, ascending
 }
 
 // Given returns the share of the time of the blocks that the thread had a CPU: nearly 1 on an idle machine,
 // and 1 if the system does not tell it. A median of short queries is right where it is small, but one of
 // queries that are longer than a turn of the scheduler has the turns of other programs in it.
-func (t Times) Given() float64 {
-	if t.cpu <= 0 || t.wall <= 0 {
-		return 1
-	}
-	return min(float64(t.cpu)/float64(t.wall), 1)
-}
+func (t Times) Given() float64 { return float64(t.CPU()) / float64(max(t.Mean(), 1)) }
 
 // Queries returns the number of queries timed.
 func (t Times) Queries() int { return len(t.sorted) }
 
 // Mean returns the mean time of a query in a block, the median over the blocks.
-func (t Times) Mean() time.Duration {
-	n := len(t.means)
-	return time.Duration(math.Round((t.means[(n-1)/2] + t.means[n/2]) / 2))
-}
+func (t Times) Mean() time.Duration { return medianOf(t.means) }
 
 // CPU returns the mean CPU time of a query in a block, the median over the blocks; the time on the clock
 // if the system does not tell it.
-func (t Times) CPU() time.Duration {
-	n := len(t.cpus)
-	return time.Duration(math.Round((t.cpus[(n-1)/2] + t.cpus[n/2]) / 2))
+func (t Times) CPU() time.Duration { return medianOf(t.cpus) }
+
+// medianOf returns the median of nanoseconds in ascending order.
+func medianOf(sorted []float64) time.Duration {
+	n := len(sorted)
+	return time.Duration(math.Round((sorted[(n-1)/2] + sorted[n/2]) / 2))
 }
 
 // Median returns the median time of a query.
@@ -166,9 +159,7 @@ func (t *turn) run(ctx context.Context) {
 	}
 	mean, share := float64(sum)/float64(t.block), 1.0
 	if now, _ := threadTime(); told {
-		wall, had := time.Since(start), now-cpu
-		t.wall, t.cpu = t.wall+wall, t.cpu+had
-		share = min(float64(had)/float64(max(wall, 1)), 1)
+		share = min(float64(now-cpu)/float64(max(time.Since(start), 1)), 1)
 	}
 	t.means, t.cpus = append(t.means, mean), append(t.cpus, mean*share)
 }
