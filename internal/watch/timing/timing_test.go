@@ -3,6 +3,7 @@ package timing
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -324,5 +325,25 @@ func TestWhatTheThreadWasGiven(t *testing.T) {
 	}
 	if x := times[0]; x.Given() > 0.5 || x.CPU() > x.Mean()/2 {
 		t.Errorf("found a share of %v, and %v of %v, expected less than half", x.Given(), x.CPU(), x.Mean())
+	}
+}
+
+// The CPU time of a thread grows with its work, not with the ticks of the system.
+func TestTheTimeOfAThread(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, told := threadTime()
+	if !told {
+		t.Skip("this system does not tell the CPU time of a thread")
+	}
+	for i := range 20 {
+		for j := range 1000 {
+			sink.Add(uint32(j))
+		}
+		now, _ := threadTime()
+		if now <= before {
+			t.Fatalf("found %v after %d turns of work, and %v before the last, expected more", now, i+1, before)
+		}
+		before = now
 	}
 }
