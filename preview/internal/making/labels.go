@@ -169,17 +169,67 @@ type coded struct {
 }
 
 // rise is how what the codes of a label leave of its logit rises with the logit, in contexts that
-// move along the label's own direction: a share of the logit, and a start.
-type rise struct{ share, start float32 }
-
-func (r rise) at(mark float32) float32 { return float32(r.share*mark) + r.start }
+// move along the label's own direction: the share of the logit, and what it is at the usual mark. It is
+// the largest in contexts of any kind.
+type rise struct{ share, atMark float32 }
 
 const nearIn = 24
 
+// kind is what contexts of a kind have in coordinates: their mean, and about their covariance, which is
+// diag(square) - less less^T.
+type kind struct{ mean, square, less []float64 }
+
+// kinds returns the kinds of contexts: all of the states, and each part of them, of which the
+// covariance between coordinates is left out.
+func (m *maker) kinds(states []float32) (kinds []kind) {
+	n, width := m.Coordinates, m.Width()
+	turner, z := previewing.NewDirections(m.Turn[:n*width], width).Turner(), make([]float64, n)
+	for i, part := range append([][]float32{states}, m.parts(states, leastOfKind)...) {
+		k := kind{make([]float64, n), make([]float64, n), make([]float64, n)}
+		part = m.extended(part)
+		for at := 0; at < len(part); at += width {
+			turner.Turn(z, part[at:at+width])
+			for r, x := range z {
+				k.mean[r] += x
+				k.square[r] += float64(x * x)
+			}
+		}
+		share := float64(width) / float64(len(part))
+		for r := range z {
+			k.mean[r] *= share
+			if i == 0 {
+				k.square[r], k.less[r] = 1, k.mean[r]
+			} else {
+				k.square[r] = max(float64(k.square[r]*share)-float64(k.mean[r]*k.mean[r]), 0)
+			}
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+const (
+	// mostParts is the number of parts of the states that stand for kinds of contexts.
+	mostParts = 6
+	// leastOfKind is the number of states that tell what a kind has in coordinates.
+	leastOfKind = 512
+)
+
+// parts returns parts of the states, of at least so many that follow each other. A text to come is of one
+// kind, as such a part is. There are none if there are too few states for two.
+func (m *maker) parts(states []float32, least int) (parts [][]float32) {
+	n, d := len(states)/m.Dim, m.Dim
+	if most := min(mostParts, n/least); most > 1 {
+		for i := range most {
+			parts = append(parts, states[i*n/most*d:(i+1)*n/most*d])
+		}
+	}
+	return parts
+}
+
 // encode makes the codes of all labels, and finds how what they leave rises. The direction of a
-// label is M w', M the covariance of states: in coordinates, whose second moments are 1, the label's
-// coordinates, less the mean context times its product with them.
-func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*coded, error) {
+// label is M w', M the covariance of contexts of a kind.
+func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded, error) {
 	n, size := m.Labels, m.RowBytes()
 	dim := min(nearIn, m.Coordinates) + 1
 	x := &coded{codes: make([]byte, n*size), near: make([]float32, n*dim), beyond: make([]float64, n), far: make([]float64, n)}
@@ -196,10 +246,17 @@ func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*code
 	}
 	type worker struct {
 		*reader
-		codes []byte
-		whole []float64
+		codes        []byte
+		moved        [][]float64 // the coordinates of the label's direction, by kinds
+		usual, slope []float64   // the mean logit, and how it grows along the direction
 	}
-	fresh := func() worker { return worker{readers(), make([]byte, m.Codes), make([]float64, m.Coordinates)} }
+	fresh := func() worker {
+		w := worker{readers(), make([]byte, m.Codes), make([][]float64, len(kinds)), make([]float64, len(kinds)), make([]float64, len(kinds))}
+		for i := range w.moved {
+			w.moved[i] = make([]float64, m.Coordinates)
+		}
+		return w
+	}
 	return x, eachLabel(ctx, m, fresh, func(w worker, id int) {
 		w.read(id)
 		a, more := w.a[:m.Coordinates], w.a[m.Coordinates:]
@@ -210,9 +267,13 @@ func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*code
 			x.beyond[id] += float64(more[i] * more[i])
 			x.far[id] += float64(more[m.Probes+i] * more[m.Probes+i])
 		}
-		copy(w.whole, a)
-		usual := linear.Dot(a, mean) // the mean logit
-		slope := linear.Dot(a, a) - float64(usual*usual) + x.beyond[id]
+		for i, k := range kinds {
+			less := linear.Dot(a, k.less)
+			for r, y := range a {
+				w.moved[i][r] = float64(y*k.square[r]) - float64(less*k.less[r])
+			}
+			w.usual[i], w.slope[i] = linear.Dot(a, k.mean), linear.Dot(a, w.moved[i])+x.beyond[id]
+		}
 		for j := range x.left {
 			from, to := m.Stage(j)
 			for c := from; c < to; c++ {
@@ -220,13 +281,18 @@ func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*code
 				w.codes[c], a[r] = code(a[r], float64(m.Steps[c]), scales[c])
 			}
 			x.left[j][id] = linear.Dot(a, a)
-			if slope > 0 {
-				start := linear.Dot(a, mean)
-				share := min(max((linear.Dot(a, w.whole)-float64(start*usual)+x.beyond[id])/slope, 0), 1)
-				x.rises[j][id] = rise{float32(share), float32(start - float64(share*usual))}
+			most := rise{0, -math.MaxFloat32}
+			for i, k := range kinds {
+				share := 0.0
+				if w.slope[i] > 0 {
+					share = min(max((linear.Dot(a, w.moved[i])+x.beyond[id])/w.slope[i], 0), 1)
+				}
+				at := linear.Dot(a, k.mean) + float64(share*(float64(mark)-w.usual[i]))
+				most = rise{max(most.share, float32(share)), max(most.atMark, float32(at))}
 			}
+			x.rises[j][id] = most
 		}
-		x.near[(id+1)*dim-1] = x.rises[0][id].at(mark)
+		x.near[(id+1)*dim-1] = x.rises[0][id].atMark
 		panel := min(m.Codes, previewing.PanelCodes)
 		encode.PackCodes2(x.codes[id*size:], w.codes[:panel])
 		for c := panel; c < m.Codes; c += kernels.LineCodes {
@@ -290,7 +356,7 @@ func (m *maker) arrange(x *coded, mark float32) {
 			panel := i / kernels.PanelRows
 			share := &m.Shares[j*panels+panel]
 			*share = max(*share, rises[id].share)
-			most[panel] = max(most[panel], rises[id].at(mark))
+			most[panel] = max(most[panel], rises[id].atMark)
 		}
 		for panel, rise := range most {
 			if share := m.Shares[j*panels+panel]; share > 0 {

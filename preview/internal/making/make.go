@@ -161,7 +161,7 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 		return nil, err
 	}
 	mark := m.usualMark(states)
-	labels, err := m.encode(ctx, m.meanOf(states), mark)
+	labels, err := m.encode(ctx, m.kinds(states), mark)
 	if err != nil {
 		return nil, err
 	}
@@ -184,25 +184,6 @@ func (m *maker) extended(states []float32) []float32 {
 		x = append(append(x, states[at:at+m.Dim]...), 1)
 	}
 	return x
-}
-
-// meanOf returns the coordinates of the mean of some contexts.
-func (m *maker) meanOf(states []float32) []float64 {
-	width := m.Width()
-	mean, z := make([]float64, width), make([]float64, m.Coordinates)
-	states = m.extended(states)
-	for at := 0; at < len(states); at += width {
-		for i, x := range states[at : at+width] {
-			mean[i] += float64(x)
-		}
-	}
-	n := float64(len(states) / width)
-	for r := range z {
-		for i, x := range m.Turn[r*width : (r+1)*width] {
-			z[r] += float64(float64(x) * (mean[i] / n))
-		}
-	}
-	return z
 }
 
 // usualMark returns the logit, less the mean row's, of the mark in the median of some contexts, by

@@ -21,9 +21,6 @@ const (
 	// ownLabels is the number of labels whose own states are looked for: every other one with a state
 	// tells how far searches must look, the others measure the rungs.
 	ownLabels = 16000
-	// ownParts is the number of parts of the states, each of at least twice as many as a context has
-	// numbers, whose covariances own states have too.
-	ownParts = 6
 	// leastOwn is the found share of own states below which a preview is of no use: many labels are
 	// never found.
 	leastOwn = 0.9
@@ -66,7 +63,7 @@ func (m *maker) each(ctx context.Context, model *previewing.Model, contexts []fl
 func (m *maker) measure(ctx context.Context, model *previewing.Model, states, held []float32) error {
 	n := len(held) / m.Dim
 	m.HeldOut = n
-	m.Factors, m.Margins = usualFactors, [previewing.Stages]float64(slices.Repeat([]float64{ownSlack}, previewing.Stages))
+	m.Factors, m.Margins = usualFactors, ownSlack
 	if n == 0 {
 		for i := range factors {
 			x := float64(i) / float64(len(factors)-1)
@@ -174,9 +171,14 @@ const (
 	// likelyMargin is the margin that nearly all own states need at most. More counts only if an exact
 	// search has found the state.
 	likelyMargin = 0.5
-	// ownSlack is added to what own states need, in spreads: states of other texts have another
-	// covariance, along which labels lead by other directions.
-	ownSlack = 0.75
+)
+
+// ownSlack is added to what own states need after each stage, in spreads: states of other texts have
+// another covariance, along which labels lead by other directions. leastMargins are what they need at
+// least. Both are large where it costs little: most time goes into what the first two stages let pass.
+var (
+	ownSlack     = [previewing.Stages]float64{0.25, 0.25, 1.5, 1, 0.75}
+	leastMargins = [previewing.Stages]float64{-0.25, -0.25, -0.75, -0.5, -1.25}
 )
 
 // Finds leaves the needs of the label. The label is missed if they are unlikely.
@@ -196,29 +198,21 @@ func (o *ownMethod) Finds(id uint32, h []float32) (rung int, missed bool, err er
 // have the covariance of all states, and the others the one of a part of the states that follow each
 // other: a text to come is of one kind, as such a part is, and its covariance is another one.
 func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []float32, places []int) (needs []previewing.Need, err error) {
-	n, d := len(states)/m.Dim, m.Dim
-	parts := max(1, min(ownParts, n/(2*d)))
-	ids := make([][]uint32, parts+1) // of all states, and of the parts
+	parts := append([][]float32{states}, m.parts(states, 2*m.Dim)...)
+	ids := make([][]uint32, len(parts))
 	for i, id := range evaluate.OwnSample(m.Labels, ownLabels, 0) {
 		at := 0
-		if i%2 == 1 && parts > 1 {
-			at = 1 + i/2%parts
+		if i%2 == 1 && len(parts) > 1 {
+			at = 1 + i/2%(len(parts)-1)
 		}
 		ids[at] = append(ids[at], id)
 	}
 	before := 0
 	for i, of := range ids {
-		if len(of) == 0 { // of the only part, which is all states
-			continue
-		}
-		from := states
-		if i > 0 {
-			from = states[(i-1)*n/parts*d : i*n/parts*d]
-		}
 		tell := parallel.Counter(len(of), func(done int) {
 			m.opt.Progress("precision", 0.4*float64(before+done)/float64(min(m.Labels, ownLabels)))
 		})
-		some, err := m.ownNeedsOf(ctx, model, from, of, places, tell)
+		some, err := m.ownNeedsOf(ctx, model, parts[i], of, places, tell)
 		if err != nil {
 			return nil, err
 		}
@@ -251,10 +245,6 @@ func (m *maker) ownNeedsOf(ctx context.Context, model *previewing.Model, states 
 	return needs, nil
 }
 
-// leastMargins are what own states need at least after each stage, for states of other texts: where it
-// costs little, so not after the last stage, where labels are scored in full.
-var leastMargins = [previewing.Stages]float64{0, 0, 0, -1, math.Inf(-1)}
-
 // findMargins finds the margins that own states need after each stage, but for the few that may be
 // missed. So every rung finds them, however far it looks.
 func (m *maker) findMargins(needs []previewing.Need) {
@@ -268,8 +258,8 @@ func (m *maker) findMargins(needs []previewing.Need) {
 			x[i] = needs[i].Margin[j]
 		}
 		slices.Sort(x)
-		if most := max(x[len(x)-1-few], leastMargins[j]); !math.IsInf(most, 0) {
-			m.Margins[j] = most + ownSlack
+		if most := max(x[len(x)-1-few], leastMargins[j]); most < math.Inf(1) {
+			m.Margins[j] = most + ownSlack[j]
 		}
 	}
 }
