@@ -645,6 +645,9 @@ func TestAnIndexIsALine(t *testing.T) {
 		if heldOut > 0 {
 			want += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", steps[normal].Precision1.Value, k, steps[normal].PrecisionK.Value)
 		}
+		if own := steps[normal].Own; own.High > 0 {
+			want += fmt.Sprintf(", %.4f of own states", own.Value)
+		}
 		if got := w.index.String(); got != want {
 			t.Errorf("found %q, expected %q", got, want)
 		}

@@ -135,7 +135,7 @@ type Stats struct {
 	Fallback uint64
 	// Far is the number of contexts whose part outside the coordinates of a preview is larger than
 	// in 99 of 100 held-out ones, or, of a layer with biases, which are shorter: for them the search
-	// looked farther. If it is large, a preview made from such texts is faster.
+	// looked farther, and the exact layer gave a log-sum. If it is large, a preview made from such texts is faster.
 	Far uint64
 }
 

@@ -177,6 +177,7 @@ func previewResultOf(m *previewing.Model, path string) (r previewResult, err err
 func (r previewResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\nown states %s\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut), progress.Count(r.Own))
+	b.WriteString("looked: share of the labels that a query looks at; exact: share of contexts that the exact layer answers\n\n")
 	fmt.Fprintf(&b, "%8s  %8s  %6s  %-25s %-25s own states\n", "budget", "looked", "exact", "P@1", fmt.Sprintf("P@%d", r.K))
 	for i, x := range r.Rungs {
 		of := func(e precision.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }

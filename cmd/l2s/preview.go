@@ -35,17 +35,19 @@ func (in *inputs) budgets() (all []float64, normal float64) {
 
 // previewEval is the JSON of l2s eval of a preview.
 type previewEval struct {
-	Kind         string             `json:"kind"`
-	Precision    map[string]float64 `json:"precision"`     // P@k by k
-	Looked       float64            `json:"looked"`        // mean share of the labels that a query for the largest k looks at
-	MeanScored   float64            `json:"mean_scored"`   // its mean number of labels scored in full
-	ExactAnswers map[string]int     `json:"exact_answers"` // by k: contexts that the exact layer answered
-	Budget       float64            `json:"budget"`
-	Labels       int                `json:"labels"`
-	Dim          int                `json:"dim"`
-	Contexts     int                `json:"contexts"`
-	Level        string             `json:"level"`
-	Own          *ownEval           `json:"own,omitempty"` // with --own
+	Kind      string             `json:"kind"`
+	Precision map[string]float64 `json:"precision"` // P@k by k
+	// Intervals has P@k by k with its 95% interval, over 50 runs of neighbours.
+	Intervals    map[string]precision.Estimate `json:"intervals"`
+	Looked       float64                       `json:"looked"`        // mean share of the labels that a query for the largest k looks at
+	MeanScored   float64                       `json:"mean_scored"`   // its mean number of labels scored in full
+	ExactAnswers map[string]int                `json:"exact_answers"` // by k: contexts that the exact layer answered
+	Budget       float64                       `json:"budget"`
+	Labels       int                           `json:"labels"`
+	Dim          int                           `json:"dim"`
+	Contexts     int                           `json:"contexts"`
+	Level        string                        `json:"level"`
+	Own          *ownEval                      `json:"own,omitempty"` // with --own
 
 	ks []int
 }
@@ -61,7 +63,7 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 		taken = all[max(0, sort.SearchFloat64s(all, math.Nextafter(budget, math.Inf(1)))-1)]
 	}
 	r := &previewEval{
-		Kind: kindPreview, Precision: map[string]float64{}, ExactAnswers: map[string]int{}, Budget: taken, Labels: l.Labels(), Dim: d,
+		Kind: kindPreview, Precision: map[string]float64{}, Intervals: map[string]precision.Estimate{}, ExactAnswers: map[string]int{}, Budget: taken, Labels: l.Labels(), Dim: d,
 		Contexts: n, Level: kernels.Level(), ks: ks,
 	}
 	searchers := make([]*l2s.Searcher, parallel.Threads(threads, n))
@@ -72,10 +74,13 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 		}
 	}
 	whole := make([]*exact.Searcher, len(searchers))
-	hits, exactly := make([][]int, len(searchers)), make([][]int, len(searchers))
+	missed, exactly := make([][]int, len(ks)), make([][]int, len(searchers))
+	for i := range missed {
+		missed[i] = make([]int, n) // of each context
+	}
 	looked, scored := make([]uint64, len(searchers)), make([]uint64, len(searchers))
 	for i := range searchers {
-		whole[i], hits[i], exactly[i] = exact.NewSearcher(l.exact()), make([]int, len(ks)), make([]int, len(ks))
+		whole[i], exactly[i] = exact.NewSearcher(l.exact()), make([]int, len(ks))
 	}
 	p.Start("eval", "contexts", n)
 	err := parallel.Each(ctx, len(searchers), n, 16, parallel.Counter(n, p.Set), func(worker, lo, hi int) error {
@@ -96,7 +101,7 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 				for _, p := range found[:a.Count] {
 					ids = append(ids, p.ID)
 				}
-				hits[worker][i] += precision.Found(ids, right)
+				missed[i][c] = k - precision.Found(ids, right)
 				after := s.Stats()
 				exactly[worker][i] += int(after.Exact - before.Exact)
 				if k == most {
@@ -117,11 +122,14 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 	}
 	r.Looked, r.MeanScored = min(round(float64(allLooked)/float64(n)/float64(l.Labels())), 1), round(float64(allScored)/float64(n))
 	for i, k := range ks {
-		found, alone := 0, 0
-		for w := range searchers {
-			found, alone = found+hits[w][i], alone+exactly[w][i]
+		found, alone, name := n*k, 0, strconv.Itoa(k)
+		for _, m := range missed[i] {
+			found -= m
 		}
-		r.Precision[strconv.Itoa(k)], r.ExactAnswers[strconv.Itoa(k)] = float64(found)/float64(n*k), alone
+		for w := range searchers {
+			alone += exactly[w][i]
+		}
+		r.Precision[name], r.Intervals[name], r.ExactAnswers[name] = float64(found)/float64(n*k), precision.Interval(missed[i], k), alone
 	}
 	return r, nil
 }
@@ -131,7 +139,8 @@ func (r *previewEval) String() string {
 	fmt.Fprintf(&b, "contexts   %s\nlabels     %s\ndimension  %d\nbudget     %v\n", progress.Count(r.Contexts), progress.Count(r.Labels), r.Dim, r.Budget)
 	fmt.Fprintf(&b, "looked at  %.2f%% of the labels per context, and %.1f labels scored in full, on average\n", 100*r.Looked, r.MeanScored)
 	for _, k := range r.ks {
-		fmt.Fprintf(&b, "%-9s  %.4f", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)])
+		e := r.Intervals[strconv.Itoa(k)]
+		fmt.Fprintf(&b, "%-9s  %.4f (%.4f to %.4f)", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)], e.Low, e.High)
 		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {
 			fmt.Fprintf(&b, "   (the exact layer answered %s of the contexts)", progress.Count(n))
 		}

@@ -22,7 +22,7 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 	case ctx.Err() != nil:
-		fmt.Fprintf(os.Stderr, "%s: interrupted: %v\n", name, err)
+		fmt.Fprintf(os.Stderr, "%s: interrupted\n", name)
 		os.Exit(130)
 	default:
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)

@@ -139,6 +139,9 @@ func (x *Index) String() string {
 	text += fmt.Sprintf(", %.1f scored", steps[normal].MeanScored)
 	if k, heldOut := x.Measured(); heldOut > 0 {
 		text += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", steps[normal].Precision1.Value, k, steps[normal].PrecisionK.Value)
+		if own := steps[normal].Own; own.High > 0 {
+			text += fmt.Sprintf(", %.4f of own states", own.Value)
+		}
 	}
 	return text
 }

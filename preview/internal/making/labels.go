@@ -175,43 +175,56 @@ type rise struct{ share, atMark float32 }
 
 const nearIn = 24
 
-// kind is what contexts of a kind have in coordinates: their mean, and about their covariance, which is
-// diag(square) - less less^T.
-type kind struct{ mean, square, less []float64 }
+// kind is what contexts of a kind have in coordinates: their mean, their covariance, and the sum of the
+// variances over the one of all contexts, which stands for the part outside the coordinates too.
+type kind struct {
+	mean       []float64
+	covariance *previewing.Directions
+	variance   float64
+}
 
-// kinds returns the kinds of contexts: all of the states, and each part of them, of which the
-// covariance between coordinates is left out.
-func (m *maker) kinds(states []float32) (kinds []kind) {
+// kinds returns the kinds of contexts: all of the states, and each part of them.
+func (m *maker) kinds(ctx context.Context, states []float32) (kinds []kind, err error) {
 	n, width := m.Coordinates, m.Width()
 	turner, z := previewing.NewDirections(m.Turn[:n*width], width).Turner(), make([]float64, n)
-	for i, part := range append([][]float32{states}, m.parts(states, leastOfKind)...) {
-		k := kind{make([]float64, n), make([]float64, n), make([]float64, n)}
+	for _, part := range append([][]float32{states}, m.parts(states, leastOfKind)...) {
 		part = m.extended(part)
+		x, mean := make([]float32, 0, len(part)/width*n), make([]float64, n)
 		for at := 0; at < len(part); at += width {
 			turner.Turn(z, part[at:at+width])
-			for r, x := range z {
-				k.mean[r] += x
-				k.square[r] += float64(x * x)
+			for r, v := range z {
+				x = append(x, float32(v))
+				mean[r] += float64(v*float64(width)) / float64(len(part))
 			}
 		}
-		share := float64(width) / float64(len(part))
-		for r := range z {
-			k.mean[r] *= share
-			if i == 0 {
-				k.square[r], k.less[r] = 1, k.mean[r]
-			} else {
-				k.square[r] = max(float64(k.square[r]*share)-float64(k.mean[r]*k.mean[r]), 0)
+		for i := range x {
+			x[i] -= float32(mean[i%n])
+		}
+		c, err := linear.Moments(ctx, x, n)
+		if err != nil {
+			return nil, err
+		}
+		rows, sum := make([]float32, n*n), 0.0
+		for i, v := range c.X {
+			if rows[i] = float32(v); i%(n+1) == 0 {
+				sum += v
 			}
 		}
-		kinds = append(kinds, k)
+		kinds = append(kinds, kind{mean, previewing.NewDirections(rows, n), sum})
 	}
-	return kinds
+	all := kinds[0].variance
+	for i := range kinds {
+		if kinds[i].variance /= all; !(all > 0) {
+			kinds[i].variance = 0
+		}
+	}
+	return kinds, nil
 }
 
 const (
 	// mostParts is the number of parts of the states that stand for kinds of contexts.
 	mostParts = 6
-	// leastOfKind is the number of states that tell what a kind has in coordinates.
+	// leastOfKind is the number of states that tell the covariance of a kind along a label.
 	leastOfKind = 512
 )
 
@@ -247,13 +260,15 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 	type worker struct {
 		*reader
 		codes        []byte
+		along        []float32 // the coordinates of the label
+		turners      []previewing.Turner
 		moved        [][]float64 // the coordinates of the label's direction, by kinds
 		usual, slope []float64   // the mean logit, and how it grows along the direction
 	}
 	fresh := func() worker {
-		w := worker{readers(), make([]byte, m.Codes), make([][]float64, len(kinds)), make([]float64, len(kinds)), make([]float64, len(kinds))}
-		for i := range w.moved {
-			w.moved[i] = make([]float64, m.Coordinates)
+		w := worker{readers(), make([]byte, m.Codes), make([]float32, m.Coordinates), nil, nil, make([]float64, len(kinds)), make([]float64, len(kinds))}
+		for _, k := range kinds {
+			w.turners, w.moved = append(w.turners, k.covariance.Turner()), append(w.moved, make([]float64, m.Coordinates))
 		}
 		return w
 	}
@@ -267,12 +282,12 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 			x.beyond[id] += float64(more[i] * more[i])
 			x.far[id] += float64(more[m.Probes+i] * more[m.Probes+i])
 		}
+		for r, y := range a {
+			w.along[r] = float32(y)
+		}
 		for i, k := range kinds {
-			less := linear.Dot(a, k.less)
-			for r, y := range a {
-				w.moved[i][r] = float64(y*k.square[r]) - float64(less*k.less[r])
-			}
-			w.usual[i], w.slope[i] = linear.Dot(a, k.mean), linear.Dot(a, w.moved[i])+x.beyond[id]
+			w.turners[i].Turn(w.moved[i], w.along)
+			w.usual[i], w.slope[i] = linear.Dot(a, k.mean), linear.Dot(a, w.moved[i])
 		}
 		for j := range x.left {
 			from, to := m.Stage(j)
@@ -283,9 +298,9 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 			x.left[j][id] = linear.Dot(a, a)
 			most := rise{0, -math.MaxFloat32}
 			for i, k := range kinds {
-				share := 0.0
-				if w.slope[i] > 0 {
-					share = min(max((linear.Dot(a, w.moved[i])+x.beyond[id])/w.slope[i], 0), 1)
+				share, outside := 0.0, float64(x.beyond[id]*k.variance)
+				if w.slope[i]+outside > 0 {
+					share = min(max((linear.Dot(a, w.moved[i])+outside)/(w.slope[i]+outside), 0), 1)
 				}
 				at := linear.Dot(a, k.mean) + float64(share*(float64(mark)-w.usual[i]))
 				most = rise{max(most.share, float32(share)), max(most.atMark, float32(at))}

@@ -161,7 +161,11 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 		return nil, err
 	}
 	mark := m.usualMark(states)
-	labels, err := m.encode(ctx, m.kinds(states), mark)
+	kinds, err := m.kinds(ctx, states)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := m.encode(ctx, kinds, mark)
 	if err != nil {
 		return nil, err
 	}

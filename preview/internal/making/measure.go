@@ -175,10 +175,10 @@ const (
 
 // ownSlack is added to what own states need after each stage, in spreads: states of other texts have
 // another covariance, along which labels lead by other directions. leastMargins are what they need at
-// least. Both are large where it costs little: most time goes into what the first two stages let pass.
+// least. Both are small after the first stage, because most time goes into what it lets pass.
 var (
-	ownSlack     = [previewing.Stages]float64{0.25, 0.25, 1.5, 1, 0.75}
-	leastMargins = [previewing.Stages]float64{-0.25, -0.25, -0.75, -0.5, -1.25}
+	ownSlack     = [previewing.Stages]float64{0.15, 0.75, 1.75, 0.75, 0.75}
+	leastMargins = [previewing.Stages]float64{-0.15, -0.75, -0.65, -0.5, -1}
 )
 
 // Finds leaves the needs of the label. The label is missed if they are unlikely.

@@ -231,6 +231,36 @@ func TestCodesMissAShareOfTheRiseInEachKind(t *testing.T) {
 	}
 }
 
+// A part of the states that does not vary, such as padding, is no kind: no label can lead in it.
+func TestStatesThatAreEqualAreNoKind(t *testing.T) {
+	const dim = 48
+	d := newData(t, 3000, dim, false, 1)
+	states := d.contexts(1800)
+	for i := len(states) / 2; i < len(states); i += dim {
+		copy(states[i:i+dim], states)
+	}
+	m, from, held, err := begin(d.layer, states, &Options{Coordinates: 24, HeldOut: d.contexts(100), Precision1: 0.9, PrecisionK: 0.9, LeastOwn: 0.01})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.parts(from, leastOfKind)); n < 2 {
+		t.Fatalf("found %d parts, expected two or more", n)
+	}
+	model, err := m.make(context.Background(), from, held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := 0
+	for _, share := range m.Shares[:m.Panels()] {
+		if share > 0.99 {
+			whole++
+		}
+	}
+	if r := model.Parts().Rungs[m.Normal]; r.Exact > 0.1 || whole > m.Panels()/20 {
+		t.Errorf("found %.2f of the contexts answered exactly, and %d of %d panels of which codes miss all of a rise, expected hardly any", r.Exact, whole, m.Panels())
+	}
+}
+
 func sharesHold(t *testing.T, x made, states []float32, about float64) {
 	t.Helper()
 	m, d := x.maker, x.dim
