@@ -126,6 +126,7 @@ type chart struct {
 	x, y        string // what the axes are
 	unit        string // of the ticks of x
 	lines       []line // in the order of the legend
+	numbered    bool   // by numbers beside the points: there are more lines than styles
 }
 
 // line is the points of one method.
@@ -182,7 +183,7 @@ func (c chart) draw(w io.Writer, format string) error {
 		}
 		looks[l.name] = s
 	}
-	for _, l := range slices.Backward(c.lines) { // the best on top
+	for i, l := range slices.Backward(c.lines) { // the best on top
 		var xys plotter.XYs
 		for _, q := range l.points {
 			xys = append(xys, plotter.XY{X: math.Log10(q.x), Y: nines(q.precision)})
@@ -195,6 +196,17 @@ func (c chart) draw(w io.Writer, format string) error {
 		way.LineStyle = lineStyle(looks[l.name])
 		marks.GlyphStyle = glyphStyle(looks[l.name])
 		p.Add(way, marks)
+		if c.numbered {
+			texts, err := plotter.NewLabels(plotter.XYLabels{XYs: xys, Labels: slices.Repeat([]string{strconv.Itoa(i + 1)}, len(xys))})
+			if err != nil {
+				return fmt.Errorf("report: %s: %w", l.name, err)
+			}
+			for j := range texts.TextStyle {
+				texts.TextStyle[j] = textStyle(9)
+			}
+			texts.Offset = vg.Point{X: vg.Points(4), Y: vg.Points(11)}
+			p.Add(texts)
+		}
 	}
 	// The axis is in powers of 10: plot.LogScale would take room for a label that
 	// is centred on the number in the middle.
@@ -216,7 +228,11 @@ func (c chart) draw(w io.Writer, format string) error {
 				dc.StrokeLine2(lineStyle(looks[l.name]), x, middle, x+0.48*vg.Inch, middle)
 			}
 			dc.DrawGlyph(glyphStyle(looks[l.name]), vg.Point{X: x + 0.24*vg.Inch, Y: middle})
-			dc.FillText(textStyle(10.5), vg.Point{X: x + 0.57*vg.Inch, Y: at}, l.name)
+			name := l.name
+			if c.numbered {
+				name = fmt.Sprintf("%d  %s", i+1, name)
+			}
+			dc.FillText(textStyle(10.5), vg.Point{X: x + 0.57*vg.Inch, Y: at}, name)
 		}
 	})
 }

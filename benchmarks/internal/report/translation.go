@@ -101,9 +101,10 @@ func (t *Translation) table() table {
 // chart is P@1 against speedup, beside the paper's figures for translation.
 func (t *Translation) chart() chart {
 	c := chart{
-		title: "P@1 against speedup: " + t.Model + ", and the paper's translation",
-		note:  fmt.Sprintf("greedy, one thread, level %s, %s; the paper's points are from Table 1, on its machine", t.Level, t.Machine.CPU),
-		x:     "speedup over the dense float32 scan", y: "P@1", unit: "x",
+		numbered: true,
+		title:    "P@1 against speedup: " + t.Model + ", and the paper's translation",
+		note:     fmt.Sprintf("greedy, one thread, level %s, %s; the paper's points are from Table 1, on its machine", t.Level, t.Machine.CPU),
+		x:        "speedup over the dense float32 scan", y: "P@1", unit: "x",
 	}
 	for _, h := range t.Heads {
 		if n := len(c.lines); n > 0 && c.lines[n-1].name == h.Name {
