@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/learning-to-screen/l2s/llamacpp/internal/openai"
 )
@@ -51,7 +52,14 @@ func TestSeveralChoices(t *testing.T) {
 		want = append(want, text(s.ok(t, "/v1/completions", ask(1, 7+i, "")), 0))
 	}
 	read := len(s.m.Tokens(prompt, true))
-	before := s.metrics(t)["l2s_prompt_tokens_total"]
+	// A step counts its tokens at its end, which may be after an answer.
+	counted := func(least int) (n float64) {
+		for end := time.Now().Add(time.Minute); n < float64(least) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			n = s.metrics(t)["l2s_prompt_tokens_total"]
+		}
+		return n
+	}
+	before := counted(3 * read)
 	x := s.ok(t, "/v1/completions", ask(3, 7, `,"logprobs":1`))
 	if n := len(at(t, x, "choices").([]any)); n != 3 {
 		t.Fatalf("found %d choices, expected 3", n)
@@ -67,8 +75,7 @@ func TestSeveralChoices(t *testing.T) {
 	if u := at(t, x, "usage"); at(t, u, "prompt_tokens") != float64(read) || at(t, u, "completion_tokens") != 3.0 || at(t, u, "total_tokens") != float64(read+3) {
 		t.Errorf("found the usage %v, expected a prompt of %d tokens once, and 3", u, read)
 	}
-	s.waits(t, "the end of a step", idle)
-	if n := s.metrics(t)["l2s_prompt_tokens_total"] - before; n != float64(read) {
+	if n := counted(4*read) - before; n != float64(read) {
 		t.Errorf("found %v tokens read for three choices, expected %d", n, read)
 	}
 	for _, chat := range []bool{false, true} {
