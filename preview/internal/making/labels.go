@@ -186,19 +186,19 @@ type kind struct {
 // kinds returns the kinds of contexts: all of the states, and each part of them.
 func (m *maker) kinds(ctx context.Context, states []float32) (kinds []kind, err error) {
 	n, width := m.Coordinates, m.Width()
-	turner, z := previewing.NewDirections(m.Turn[:n*width], width).Turner(), make([]float64, n)
-	for _, part := range append([][]float32{states}, m.parts(states, leastOfKind)...) {
-		part = m.extended(part)
-		x, mean := make([]float32, 0, len(part)/width*n), make([]float64, n)
-		for at := 0; at < len(part); at += width {
-			turner.Turn(z, part[at:at+width])
-			for r, v := range z {
-				x = append(x, float32(v))
-				mean[r] += float64(v*float64(width)) / float64(len(part))
-			}
+	turner := previewing.NewDirections(m.Turn[:n*width], width).Turner()
+	states = m.extended(states)
+	all := make([]float64, len(states)/width*n) // the coordinates of all states
+	for i := range len(states) / width {
+		turner.Turn(all[i*n:(i+1)*n], states[i*width:(i+1)*width])
+	}
+	for _, part := range append([][]float64{all}, partsOf(all, n, leastOfKind)...) {
+		x, mean := make([]float32, len(part)), make([]float64, n)
+		for i, v := range part {
+			mean[i%n] += v / float64(len(part)/n)
 		}
-		for i := range x {
-			x[i] -= float32(mean[i%n])
+		for i, v := range part {
+			x[i] = float32(v - mean[i%n])
 		}
 		c, err := linear.Moments(ctx, x, n)
 		if err != nil {
@@ -212,13 +212,11 @@ func (m *maker) kinds(ctx context.Context, states []float32) (kinds []kind, err 
 		}
 		kinds = append(kinds, kind{mean, previewing.NewDirections(rows, n), sum})
 	}
-	all := kinds[0].variance
+	whole := kinds[0].variance
 	for i := range kinds {
-		if kinds[i].variance /= all; !(all > 0) {
-			kinds[i].variance = 0
-		}
+		kinds[i].variance /= max(whole, math.SmallestNonzeroFloat64)
 	}
-	return kinds, nil
+	return append(kinds[:1], slices.DeleteFunc(kinds[1:], func(k kind) bool { return k.variance < leastVariance })...), nil
 }
 
 const (
@@ -226,15 +224,18 @@ const (
 	mostParts = 6
 	// leastOfKind is the number of states that tell the covariance of a kind along a label.
 	leastOfKind = 512
+	// leastVariance is the variance of a kind, over the one of all contexts, below which no label can lead in
+	// it: contexts differ by rounding, or by less than a thousandth.
+	leastVariance = 1e-6
 )
 
-// parts returns parts of the states, of at least so many that follow each other. A text to come is of one
-// kind, as such a part is. There are none if there are too few states for two.
-func (m *maker) parts(states []float32, least int) (parts [][]float32) {
-	n, d := len(states)/m.Dim, m.Dim
+// partsOf returns parts of row-major states or their coordinates, of at least so many rows that follow each
+// other. A text to come is of one kind, as such a part is. There are none if there are too few for two.
+func partsOf[F float32 | float64](x []F, dim, least int) (parts [][]F) {
+	n := len(x) / dim
 	if most := min(mostParts, n/least); most > 1 {
 		for i := range most {
-			parts = append(parts, states[i*n/most*d:(i+1)*n/most*d])
+			parts = append(parts, x[i*n/most*dim:(i+1)*n/most*dim])
 		}
 	}
 	return parts

@@ -198,7 +198,7 @@ func (o *ownMethod) Finds(id uint32, h []float32) (rung int, missed bool, err er
 // have the covariance of all states, and the others the one of a part of the states that follow each
 // other: a text to come is of one kind, as such a part is, and its covariance is another one.
 func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []float32, places []int) (needs []previewing.Need, err error) {
-	parts := append([][]float32{states}, m.parts(states, 2*m.Dim)...)
+	parts := append([][]float32{states}, partsOf(states, m.Dim, 2*m.Dim)...)
 	ids := make([][]uint32, len(parts))
 	for i, id := range evaluate.OwnSample(m.Labels, ownLabels, 0) {
 		at := 0
