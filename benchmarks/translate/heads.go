@@ -1,17 +1,11 @@
 package main
 
 import (
-	"fmt"
-	"math"
-	"slices"
-
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/marian"
 	"github.com/learning-to-screen/l2s/internal/codes/floats"
 	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 	"github.com/learning-to-screen/l2s/internal/ground/mem"
-	"github.com/learning-to-screen/l2s/internal/search/engine"
-	"github.com/learning-to-screen/l2s/internal/search/exact"
 )
 
 // head is a way to find the best labels of contexts.
@@ -116,8 +110,8 @@ func indexed(name string, l *l2s.Layer, x *l2s.Index, o l2s.Options) head {
 	}}
 }
 
-// lists chooses among the labels of Firefox's list of the sentence, or looks at these besides those
-// that an index finds.
+// lists chooses among the labels of a dictionary's list of the sentence, or looks at these besides
+// those that an index finds.
 type lists struct {
 	*l2s.Searcher
 	list *marian.Shortlist
@@ -175,101 +169,5 @@ func listed(name string, l *l2s.Layer, x *l2s.Index, o l2s.Options, list *marian
 	return head{name, func() (finder, error) {
 		s, err := l2s.NewSearcher(l, x, o)
 		return &lists{Searcher: s, list: list, dim: l.Dim(), also: x != nil}, err
-	}}
-}
-
-// packed is lists with the codes of the list copied, one after the other.
-type packed struct {
-	lists
-	layer  *exact.Layer
-	search *exact.Searcher
-	query  [1]*exact.Query
-	packs  []*exact.Packed
-}
-
-func (s *packed) begin(sentences [][]uint32) (err error) {
-	if err := s.lists.begin(sentences); err != nil {
-		return err
-	}
-	s.packs = slices.Grow(s.packs[:0], len(sentences))[:len(sentences)]
-	for i, ids := range s.of {
-		if s.packs[i], err = s.layer.Pack(ids, []int{0, len(ids)}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *packed) find(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, of []int, sum bool) error {
-	k := len(dst) / len(answers)
-	s.count(of)
-	var best [8]exact.Prediction
-	var one [1]exact.Answer
-	for i := range answers {
-		if err := s.query[0].Set(contexts[i*s.dim:][:s.dim]); err != nil {
-			return err
-		}
-		if err := s.search.Find(best[:k], one[:], s.query[:], &exact.Request{LogSum: sum, Among: s.packs[of[i]].List(0)}); err != nil {
-			return err
-		}
-		for j, p := range best[:k] {
-			dst[i*k+j] = l2s.Prediction(p)
-		}
-		answers[i] = l2s.Answer{Count: one[0].Count, LogSum: one[0].LogSum}
-	}
-	return nil
-}
-
-func packedLists(l *l2s.Layer, list *marian.Shortlist) head {
-	return head{"Firefox's list, packed", func() (finder, error) {
-		layer := (*engine.Layer)(l).Exact()
-		q := exact.NewQuery(l.Dim())
-		q.Reserve(l.Labels())
-		return &packed{lists: lists{list: list, dim: l.Dim()}, layer: layer, search: exact.NewSearcher(layer), query: [1]*exact.Query{q}}, nil
-	}}
-}
-
-// doubted chooses among the list of a sentence, and asks another search where the best of the list has
-// a probability, among the list, below a bound: most of the labels that a list does not have are missed
-// there.
-type doubted struct {
-	packed
-	other *l2s.Searcher
-	least float64
-	all   int // labels of the layer
-	asked int
-}
-
-func (s *doubted) find(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, of []int, sum bool) error {
-	if err := s.packed.find(dst, answers, contexts, of, true); err != nil {
-		return err
-	}
-	k := len(dst) / len(answers)
-	for i := range answers {
-		if dst[i*k].Logit-answers[i].LogSum >= s.least {
-			continue
-		}
-		s.asked++
-		var err error
-		if answers[i], err = s.other.Search(dst[i*k:][:k], contexts[i*s.dim:][:s.dim], l2s.Request{LogSum: sum}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *doubted) looked() float64 {
-	return s.lists.looked() + float64(s.asked)/float64(max(s.contexts, 1))*scored(s.other, s.all)
-}
-
-// doubting asks the index x, nil for the exact search, where the list's best has a probability below p.
-func doubting(name string, l *l2s.Layer, x *l2s.Index, list *marian.Shortlist, p float64) head {
-	return head{fmt.Sprintf("list, %s below %g", name, p), func() (finder, error) {
-		f, err := packedLists(l, list).open()
-		if err != nil {
-			return nil, err
-		}
-		s, err := l2s.NewSearcher(l, x, l2s.Options{})
-		return &doubted{packed: *f.(*packed), other: s, least: math.Log(p), all: l.Labels()}, err
 	}}
 }

@@ -60,10 +60,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.StringVar(&o.out, "out", "results", "`folder` to write to")
 	f.StringVar(&o.peer, "peer", "", "`command` of another program that translates the lines of its input: it writes its name and seconds, by a tab, and the translations, a line each")
 	f.IntVar(&o.sentences, "sentences", 1000, "translate the first `N` sentences")
-	f.IntVar(&o.wide, "wide", 300, "of these, `N` by the beam of 5")
-	f.IntVar(&o.timed, "timed", 100, "time heads on `N` sentences")
+	f.IntVar(&o.wide, "wide", 150, "of these, `N` by the beam of 5")
+	f.IntVar(&o.timed, "timed", 20, "time heads on `N` sentences")
 	f.IntVar(&o.states, "states", 300_000, "learn from `N` contexts, at most")
-	f.IntVar(&o.rounds, "rounds", 7, "`number` of rounds")
+	f.IntVar(&o.rounds, "rounds", 5, "`number` of rounds")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -91,6 +91,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	return report.TranslationSummary(stdout, t)
 }
+
+// dense32 is the number of sentences that dense float32 translates greedily, and times the width of the
+// beam by a beam: its translations are those of the exact search but for rounding, and take long.
+const dense32 = 100
 
 // bench is a run.
 type bench struct {
@@ -174,18 +178,23 @@ func (b *bench) measure(ctx context.Context) (*report.Translation, error) {
 		Model: filepath.Base(b.options.model), Level: kernels.Level(), Machine: points.Here(),
 		Labels: b.model.Labels(), Dim: b.model.Dim(),
 		Note: fmt.Sprintf("P@1 of %d contexts of greedy decoding, %d sentences; %d sentences by the beam of 5. The screen and the preview learned from %d contexts of another text. "+
-			"Times on one thread, %d sentences, %d rounds in turns. Labels is the mean number that a head looks at with all codes.",
-			contextsOf(b.want[0]), len(b.test[0].pieces), len(b.test[1].pieces), len(rows)/b.model.Dim(), min(b.timed, len(b.test[1].pieces)), b.rounds),
+			"Dense float32 translated %d sentences, and %d by the beam. Times on one thread, %d sentences, %d rounds in turns. Labels is the mean number that a head looks at with all codes. "+
+			"The thin list has of the list of each piece that %d sentences of the other text have the pieces that %d of their translations have.",
+			contextsOf(b.want[0]), len(b.test[0].pieces), len(b.test[1].pieces), len(rows)/b.model.Dim(), min(dense32, len(b.want[0])), min(dense32/report.Widths[1], len(b.want[1])), min(b.timed, len(b.test[1].pieces)), b.rounds, often, least),
 	}
 	for i, h := range heads {
 		row := report.Head{Name: h.name}
-		if row.P1, row.Labels, err = b.precision(ctx, h); err != nil {
+		n := len(b.want[0])
+		if i == 0 {
+			n = min(n, dense32)
+		}
+		if row.P1, row.Labels, err = b.precision(ctx, h, n); err != nil {
 			return nil, err
 		}
 		for j, width := range report.Widths {
 			x, want := b.test[j], b.want[j]
-			if i == 0 && j == 1 { // a tenth of a millisecond per label of the beam
-				n := min(len(want), 50)
+			if i == 0 {
+				n := min(len(want), dense32/width)
 				x, want = x.first(n), want[:n]
 			}
 			found, err := b.translate(ctx, fmt.Sprintf("%s, beam %d", h.name, width), x, h, width, 0, false)
@@ -313,33 +322,78 @@ func (b *bench) heads(ctx context.Context, rows []float32, key string) ([]head, 
 	if err != nil {
 		return nil, err
 	}
+	thin, err := b.thin(rows)
+	if err != nil {
+		return nil, err
+	}
 	list := []head{
 		dense(b.model), codes(b.model), b.exactly(), indexed("preview", b.layer, previews, l2s.Options{}),
-		listed("Firefox's list", b.layer, nil, l2s.Options{}, b.list), packedLists(b.layer, b.list),
+		listed("Firefox's list", b.layer, nil, l2s.Options{}, b.list), listed("thin list", b.layer, nil, l2s.Options{}, thin),
 	}
 	for _, budget := range []float64{100, 400, 1500} {
 		o := l2s.Options{Budget: budget}
 		list = append(list, indexed(fmt.Sprintf("screen, budget %g", budget), b.layer, screen, o),
-			listed(fmt.Sprintf("screen, budget %g, with the list", budget), b.layer, screen, o, b.list))
+			listed(fmt.Sprintf("screen, budget %g, with the thin list", budget), b.layer, screen, o, thin))
 	}
-	for _, p := range []float64{.4, .8, .9} {
-		list = append(list, doubting("preview", b.layer, previews, b.list, p))
+	o := l2s.Options{Budget: 1500}
+	list = append(list, listed("screen, budget 1500, with Firefox's list", b.layer, screen, o, b.list))
+	return list, nil
+}
+
+const (
+	// A thin list has of the list of a piece that often of the sentences of training have those pieces
+	// that least of their translations have.
+	often, least = 100, 2
+	batch        = 64
+)
+
+// thin returns the list without the pieces that the translations of the text of training do not have.
+// Their contexts are in rows, sentence by sentence.
+func (b *bench) thin(rows []float32) (*marian.Shortlist, error) {
+	s, err := l2s.NewSearcher(b.layer, nil, l2s.Options{})
+	if err != nil {
+		return nil, err
 	}
-	return append(list, doubting("exact", b.layer, nil, b.list, .9)), nil
+	d := b.model.Dim()
+	b.progress.Start("best labels of the contexts", "contexts", len(rows)/d)
+	defer b.progress.End()
+	best, answers := make([]l2s.Prediction, len(rows)/d), make([]l2s.Answer, batch)
+	for at := 0; at < len(best); at += batch {
+		end := min(at+batch, len(best))
+		if err := s.SearchBatch(best[at:end], answers[:end-at], rows[at*d:end*d], l2s.Request{}); err != nil {
+			return nil, err
+		}
+		b.progress.Set(end)
+	}
+	var translations [][]uint32
+	for _, pieces := range b.learn.pieces {
+		if len(best) == 0 {
+			break
+		}
+		var x []uint32
+		for most := limit(len(pieces)); len(x) < most && len(best) > 0; best = best[1:] {
+			if x = append(x, best[0].ID); best[0].ID == b.pieces.End() {
+				best = best[1:]
+				break
+			}
+		}
+		translations = append(translations, x)
+	}
+	return b.list.Thin(b.learn.pieces[:len(translations)], translations, often, least), nil
 }
 
 // precision returns the P@1 of a head on the contexts of greedy decoding, and the mean number of
-// labels that it looks at with all codes.
-func (b *bench) precision(ctx context.Context, h head) (p1, labels float64, err error) {
+// labels that it looks at with all codes, of the first sentences.
+func (b *bench) precision(ctx context.Context, h head, sentences int) (p1, labels float64, err error) {
 	d, end, hits, n, looked := b.model.Dim(), b.pieces.End(), 0, 0, 0.0
-	b.progress.Start(h.name+", P@1", "sentences", len(b.want[0]))
+	b.progress.Start(h.name+", P@1", "sentences", sentences)
 	defer b.progress.End()
 	type result struct {
 		hits   int
 		labels float64
 	}
 	i := 0
-	err = inorder.Run(ctx, len(b.want[0]), 0, func() func(context.Context, int) (result, error) {
+	err = inorder.Run(ctx, sentences, 0, func() func(context.Context, int) (result, error) {
 		f, err := h.open()
 		return func(_ context.Context, i int) (r result, _ error) {
 			if err != nil {

@@ -541,6 +541,31 @@ func TestShortlists(t *testing.T) {
 	}
 }
 
+// Piece 0 has the list 4, 1, and pieces 2 and 3 have 3 and 4.
+func TestAThinListHasWhatTranslationsHave(t *testing.T) {
+	s, err := ParseShortlist(shortlist([6]uint64{shortlistMagic, 0, 0, 50, 6, 4}, []uint64{0, 2, 2, 3, 4, 4}, []uint32{4, 1, 3, 4}), 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sentences, translations := [][]uint32{{0, 0, 2}, {0}, {3}}, [][]uint32{{4, 4}, {4, 1, 3}, nil}
+	for _, c := range []struct {
+		often, least int
+		want         [4][]uint32 // the lists of sentences of one piece
+	}{
+		{1, 1, [4][]uint32{{0, 1, 4}, {1}, {2}, {3}}},
+		{1, 2, [4][]uint32{{0, 4}, {1}, {2}, {3}}},
+		{2, 2, [4][]uint32{{0, 4}, {1}, {2, 3}, {3, 4}}}, // two sentences have piece 0, one has piece 2 or 3
+		{3, 2, [4][]uint32{{0, 1, 4}, {1}, {2, 3}, {3, 4}}},
+	} {
+		thin := s.Thin(sentences, translations, c.often, c.least)
+		for piece, want := range c.want {
+			if got := thin.Of(nil, []uint32{uint32(piece)}); !slices.Equal(got, want) {
+				t.Errorf("often %d, least %d, piece %d: found %v, expected %v", c.often, c.least, piece, got, want)
+			}
+		}
+	}
+}
+
 func FuzzShortlist(f *testing.F) {
 	f.Add(shortlist([6]uint64{shortlistMagic, 0, 2, 50, 6, 4}, []uint64{0, 2, 2, 3, 4, 4}, []uint32{4, 1, 3, 4}))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -79,3 +79,38 @@ func (s *Shortlist) Of(dst []uint32, sentence []uint32) []uint32 {
 	slices.Sort(dst[at:])
 	return dst[:at+len(slices.Compact(dst[at:]))]
 }
+
+// Thin returns a dictionary of fewer pieces: of the list of each piece that at least often of some
+// sentences have, those that at least so many of the translations of these sentences have.
+func (s *Shortlist) Thin(sentences, translations [][]uint32, often, least int) *Shortlist {
+	labels := len(s.starts) - 1
+	seen, counts := make([]int, labels), make([]int, len(s.lists))
+	in, of := make([]int, labels), make([]int, labels) // the last sentence whose translation, or text, has a piece
+	for i, pieces := range sentences {
+		for _, piece := range translations[i] {
+			in[piece] = i + 1
+		}
+		for _, piece := range pieces {
+			if of[piece] == i+1 {
+				continue
+			}
+			of[piece] = i + 1
+			seen[piece]++
+			for j := s.starts[piece]; j < s.starts[piece+1]; j++ {
+				if in[s.lists[j]] == i+1 {
+					counts[j]++
+				}
+			}
+		}
+	}
+	thin := &Shortlist{always: s.always, starts: make([]uint64, len(s.starts))}
+	for piece := range labels {
+		for j := s.starts[piece]; j < s.starts[piece+1]; j++ {
+			if seen[piece] < often || counts[j] >= least {
+				thin.lists = append(thin.lists, s.lists[j])
+			}
+		}
+		thin.starts[piece+1] = uint64(len(thin.lists))
+	}
+	return thin
+}

@@ -9,8 +9,7 @@ import (
 // Also finds which labels of a list others are to be looked at besides, and joins their answers. The
 // zero value is ready. It is for one goroutine.
 type Also struct {
-	marks []uint32 // of each label, the number of the last list that it was in
-	list  uint32
+	marks []uint64 // a bit of each label
 	rest  []uint32
 	best  []Prediction
 }
@@ -18,19 +17,19 @@ type Also struct {
 // Beside returns the labels of also that are not in the set, each once, in their order. The result is
 // valid until the next call. All ids are below the number of labels.
 func (x *Also) Beside(set, also []uint32, labels int) []uint32 {
-	if x.list++; len(x.marks) != labels || x.list == 0 {
-		x.marks, x.list = make([]uint32, labels), 1
-	}
+	x.marks, x.rest = mem.Grow(x.marks, (labels+63)/64), mem.Grow(x.rest, len(also))
+	clear(x.marks)
 	for _, id := range set {
-		x.marks[id] = x.list
+		x.marks[id/64] |= 1 << (id % 64)
 	}
-	x.rest = x.rest[:0]
-	for _, id := range also {
-		if x.marks[id] != x.list {
-			x.marks[id] = x.list
-			x.rest = append(x.rest, id)
-		}
+	n := 0
+	for _, id := range also { // without a branch, which would often be guessed wrong
+		word := &x.marks[id/64]
+		x.rest[n] = id
+		n += int(^*word >> (id % 64) & 1)
+		*word |= 1 << (id % 64)
 	}
+	x.rest = x.rest[:n]
 	return x.rest
 }
 
