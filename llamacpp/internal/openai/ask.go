@@ -41,6 +41,7 @@ type asked struct {
 	choices       int
 	tools         *tools // that may be called, nil if there are none
 	grammar       int    // bytes
+	form          string // the field of the grammar
 }
 
 // ask reads a request for text.
@@ -339,7 +340,7 @@ func (s *Server) chat(ctx context.Context, f *fields, t *tools) (string, *failur
 	select {
 	case s.readers <- struct{}{}:
 	case <-ctx.Done():
-		return "", ended(ctx.Err())
+		return "", ended(ctx.Err(), "")
 	}
 	defer func() { <-s.readers }()
 	chat := llamacpp.Chat{Messages: messages}
@@ -486,7 +487,7 @@ func (s *Server) tokens(ctx context.Context, name, text string) ([]uint32, *fail
 		select {
 		case s.readers <- struct{}{}:
 		case <-ctx.Done():
-			return nil, ended(ctx.Err())
+			return nil, ended(ctx.Err(), "")
 		}
 		defer func() { <-s.readers }()
 	}

@@ -116,7 +116,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 		}
 	}
 	jobs, err := place.StartCopies(client.ctx, requests)
-	if failed := s.notStarted(err); failed != nil {
+	if failed := s.notStarted(err, a.form); failed != nil {
 		return failed
 	}
 	results := make([]engine.Result, len(jobs))
@@ -128,7 +128,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 			client.wait(w, job)
 			if results[i], err = job.Result(); err != nil {
 				stop()
-				return ended(err)
+				return ended(err, a.form)
 			}
 		}
 		o := whole(views, all, results)
@@ -163,7 +163,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 		for _, p := range feed.take() {
 			if p.ends {
 				results[p.choice], err = jobs[p.choice].Result()
-				if failed := ended(err); failed != nil {
+				if failed := ended(err, a.form); failed != nil {
 					left()
 					if !begun { // the answer can have a status still
 						return failed

@@ -47,7 +47,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 	}
 	client.wait(w, job)
 	result, err := job.Result()
-	if failed := ended(err); failed != nil {
+	if failed := ended(err, ""); failed != nil {
 		return failed
 	}
 	noteOf(w).results(result)

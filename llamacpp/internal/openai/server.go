@@ -403,11 +403,11 @@ func (s *Server) off(x *llamacpp.Head, shared bool) any {
 
 // start starts a job, or returns the reason why it does not.
 func (s *Server) start(job *engine.Job, err error) (*engine.Job, *failure) {
-	return job, s.notStarted(err)
+	return job, s.notStarted(err, "")
 }
 
-// notStarted is the failure of a job that did not start, nil if it did.
-func (s *Server) notStarted(err error) *failure {
+// notStarted is the failure of a job that did not start, nil if it did. form is the field of its grammar.
+func (s *Server) notStarted(err error, form string) *failure {
 	var long *engine.TooLongError
 	switch {
 	case err == nil:
@@ -419,7 +419,7 @@ func (s *Server) notStarted(err error) *failure {
 	case errors.Is(err, engine.ErrClosed):
 		return unavailable(err.Error())
 	case errors.Is(err, engine.ErrNoToken):
-		return wrong("logit_bias", "%v", err)
+		return wrong(cmp.Or(form, "logit_bias"), "%v", err)
 	}
 	return wrong("", "%v", err)
 }
@@ -438,15 +438,15 @@ func (s *Server) full() string {
 	return text + ": try again later"
 }
 
-// ended is the failure of a job that did not end well, nil if it did.
-func ended(err error) *failure {
+// ended is the failure of a job that did not end well, nil if it did. form is the field of its grammar.
+func ended(err error, form string) *failure {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, engine.ErrClosed), errors.Is(err, context.Canceled):
 		return unavailable("the server ended the request")
 	case errors.Is(err, engine.ErrNoToken): // of a grammar that no text has
-		return wrong("", "%v", err)
+		return wrong(form, "%v", err)
 	}
 	f := &failure{status: http.StatusInternalServerError, Message: err.Error(), Type: "server_error"}
 	return f

@@ -842,6 +842,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","grammar":"root ::= x"}`, 400, "grammar", "line 1: found the rule x, which has no definition"},
 		{"completions", `{"prompt":"a","grammar":"root ::= <no-such-token>"}`, 400, "grammar", "llama.cpp does not read"},
 		{"completions", `{"prompt":"a","grammar":7}`, 400, "grammar", "found 7, expected a string"},
+		{"completions", `{"prompt":"a","grammar":"root ::= \"zq\"","allowed_tokens":[5]}`, 400, "grammar", "found no token that may be written"},
 		{"score", `{"prompt":"a","answers":["b","c"],"response_format":{"type":"json_object"}}`, 400, "response_format", "expected none"},
 		{"chat/completions", chat + `,"response_format":"text"}`, 400, "response_format", "expected an object"},
 		{"chat/completions", chat + `,"tools":[{"type":"function"}]}`, 400, "tools[0].function", "an object with a name"},

@@ -343,7 +343,7 @@ func (s *Server) structure(f *fields, a *asked) *failure {
 	if err != nil {
 		return wrong(param, "%v", err)
 	}
-	a.Grammar, a.grammar = grammar, len(text)
+	a.Grammar, a.grammar, a.form = grammar, len(text), param
 	return nil
 }
 
