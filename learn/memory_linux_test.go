@@ -14,12 +14,14 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/files/heads"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 )
 
 // A learner adds no more to the memory of a program than Options.Bytes and a tenth of it: with full
 // memory, in a training while a screen answers, and when another screen replaces it.
 func TestALearnerKeepsToItsMemory(t *testing.T) {
+	simdtest.Long(t)
 	anonymous := func() (kB int64) {
 		status, err := os.ReadFile("/proc/self/status")
 		if _, rest, found := bytes.Cut(status, []byte("RssAnon:")); err != nil || !found {

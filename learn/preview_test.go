@@ -10,6 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
 )
@@ -86,6 +87,7 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 // Contexts that a reservoir may pass over are in no preview and no check of one: the exact layer
 // answers them, also while a preview answers the others.
 func TestAPreviewLeavesOutWhatIsNotKept(t *testing.T) {
+	simdtest.Long(t)
 	data, with, o, _ := previewTest(t)
 	layer, err := l2s.New(l2s.Matrix(engine.MatrixOfRows((*engine.Layer)(with).Exact().Weights())), nil) // without biases a shorter context is no harder
 	if err != nil {
@@ -140,6 +142,7 @@ func TestAPreviewLeavesOutWhatIsNotKept(t *testing.T) {
 // A preview that misses too many labels of new contexts is given up: the exact layer answers, and
 // the next preview is made from contexts that came later.
 func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
+	simdtest.Long(t)
 	_, layer, o, events := previewTest(t)
 	o.Least = 1 << 14
 	o.Bytes = 512 << 20

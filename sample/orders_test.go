@@ -89,9 +89,7 @@ func swapped(order []sample.Step, i int) (_ []sample.Step, matters bool) {
 
 // Every processor acts, in its place, in every order, over a layer and over a screen.
 func TestDrawsInEveryOrderHaveTheDistribution(t *testing.T) {
-	if simdtest.Race {
-		t.Skip("not under the race detector: draws have no concurrency")
-	}
+	simdtest.Long(t)
 	const far = 0.03 // a total variation that the probabilities of tokens show
 	n := max(draws()/20, 1000)
 	near := 0.01 + 1.5/math.Sqrt(float64(n))
@@ -174,9 +172,7 @@ func TestDrawsInEveryOrderHaveTheDistribution(t *testing.T) {
 // Over a screen whose set has the labels that a truncation keeps, every processor gives the
 // distribution of its definition, in every order that other programs use.
 func TestTruncationsOverAScreenHaveTheDistribution(t *testing.T) {
-	if simdtest.Race {
-		t.Skip("not under the race detector: draws have no concurrency")
-	}
+	simdtest.Long(t)
 	l, h, _ := crossed(t)
 	m := screenNear(t, l, h, 36)
 	for _, order := range orders {

@@ -298,9 +298,7 @@ func countOf(t *testing.T, n int, s *sample.Sampler, h []float32, e sample.Edits
 
 // Every processor, in every order, gives the distribution of its definition.
 func TestDrawsHaveTheDistribution(t *testing.T) {
-	if simdtest.Race {
-		t.Skip("not under the race detector: draws have no concurrency")
-	}
+	simdtest.Long(t)
 	const labels, dim = 40, 8
 	plain := newLayer(t, 1, labels, dim)
 	h := normals(newRand(2), dim, 0.7)
@@ -386,9 +384,7 @@ func everywhere(t *testing.T, of *l2s.Index) *l2s.Index {
 // Over a screen a draw without truncation has the distribution of the layer: the sets
 // lack a third of the labels, and the exact layer makes up for it.
 func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
-	if simdtest.Race {
-		t.Skip("not under the race detector: draws have no concurrency")
-	}
+	simdtest.Long(t)
 	const labels, dim = 40, 8
 	for _, final := range finals {
 		if final.cap == 0 && final.scale <= 1 {
@@ -505,9 +501,7 @@ func checkLevels(t *testing.T, labels int) {
 
 // Draws over a screen with any truncation have the layer's distribution if no variation is allowed.
 func TestTruncatedDrawsOverAScreenHaveTheDistribution(t *testing.T) {
-	if simdtest.Race {
-		t.Skip("not under the race detector: draws have no concurrency")
-	}
+	simdtest.Long(t)
 	const labels, dim = 40, 8
 	l := newLayer(t, 1, labels, dim)
 	m := screened(t, l, 0.66, 0.6, 1, 2)
@@ -624,9 +618,7 @@ func TestVariationIsBounded(t *testing.T) {
 
 // With an allowed variation the draws differ by at most that variation, whichever list answers.
 func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
-	if simdtest.Race {
-		t.Skip("not under the race detector: draws have no concurrency")
-	}
+	simdtest.Long(t)
 	const labels, dim = 40, 8
 	l := newLayer(t, 1, labels, dim)
 	m := screened(t, l, 0.8, 0.6, 1, 2)

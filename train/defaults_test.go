@@ -14,9 +14,7 @@ import (
 // size, with L2S_TEST_DEFAULTS=1, the layer has 50,000 labels of dimension 256, and
 // there are 100,000 contexts.
 func TestDefaultsServeManyCentres(t *testing.T) {
-	if simdtest.Race {
-		t.Skip("not under the race detector: smaller runs have the same concurrency")
-	}
+	simdtest.Long(t)
 	labels, dim, n := 8000, 64, 20000
 	if os.Getenv("L2S_TEST_DEFAULTS") != "" {
 		labels, dim, n = 50000, 256, 100000

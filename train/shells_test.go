@@ -3,11 +3,14 @@ package train
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // Contexts far from their cluster have labels that are hard to foresee. Shells give them
 // longer lists, and find more at the same number of candidates.
 func TestShellsFindMore(t *testing.T) {
+	simdtest.Long(t)
 	// Every fourth context is far from its centre.
 	scattered := func(n int, seed uint64) synthetic {
 		s := clustersOf(t, n, seed)

@@ -161,9 +161,7 @@ func TestATailOfRepeatedContexts(t *testing.T) {
 // no more often than its level allows, at the temperatures fitted and between them, and is not
 // useless: at a temperature fitted it misses nearly as often as it may.
 func TestIntervalsKeepTheirPromise(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a thousand fits")
-	}
+	simdtest.Long(t)
 	const contexts, fitOn, draws = 20000, 100, 1000
 	d, m := tailInstance(t, contexts)
 	r := rand.New(rand.NewPCG(3, 4))
@@ -282,6 +280,7 @@ func TestFitTailRefuses(t *testing.T) {
 // A tail is asked about contexts of other lengths than the contexts that it was fitted to: the
 // error of its sum over all labels is not much larger than for contexts of the same lengths.
 func TestTailsKnowTheirRange(t *testing.T) {
+	simdtest.Long(t)
 	d, m := tailInstance(t, 4000)
 	fitted, _ := fitTail(t, d, m, d.Contexts[:3000*8], DefaultTailOptions(), RunOptions{Seed: 1})
 	s, err := l2s.NewSearcher(public(d.Exact), index(fitted), l2s.Options{OverTail: true})

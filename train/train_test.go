@@ -81,6 +81,7 @@ func encoded(t testing.TB, m *screening.Model) []byte {
 // Every budget of the ladder is kept on the contexts of training, and the ladder's figures of
 // held-out contexts are near the figures of other contexts.
 func TestLadderForetellsOtherContexts(t *testing.T) {
+	simdtest.Long(t)
 	seen, other := clustersOf(t, 4000, 7), clustersOf(t, 4000, 8)
 	for _, c := range []struct {
 		name   string
@@ -196,6 +197,7 @@ func TestBudgetReachesTheTarget(t *testing.T) {
 // A screen that misses its target by far is an error, with the figures of other contexts; a run
 // that accepts it continues from the checkpoint.
 func TestATargetThatIsMissedByFar(t *testing.T) {
+	simdtest.Long(t)
 	const n, labels, dim = 1200, 6000, 32
 	s := newSynthetic(t, 6, n, dim, labels, 10, 0.3)
 	random := rand.New(rand.NewPCG(6, 7))
@@ -339,6 +341,7 @@ func newDistracting(t testing.TB, seed uint64, n int) synthetic {
 // Learning must do better than the k-means it starts from, on contexts that
 // neither has seen, with either estimator.
 func TestLearningImprovesOnKMeans(t *testing.T) {
+	simdtest.Long(t)
 	const seen, unseen = 6000, 2000
 	train := newDistracting(t, 12, seen+unseen)
 	test := train

@@ -7,6 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	layers "github.com/learning-to-screen/l2s/internal/tests/synthetic"
 )
 
@@ -14,6 +15,7 @@ import (
 // directions of the contexts' lengths, and contexts that are scaled or turned around. The bound
 // leaves three deviations of a count for chance.
 func TestIntervalsHoldOnContextsUnlikeThoseOfTheTraining(t *testing.T) {
+	simdtest.Long(t)
 	const dim, n, ask, confidence = 24, 6000, 400, 0.95
 	d := layers.Structured(2000, dim, 30, n+ask, 1)
 	opt, tail := DefaultOptions(), DefaultTailOptions()

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // badCase is a call of the command that must fail.
@@ -207,7 +208,7 @@ func TestBadTensors(t *testing.T) {
 
 // runCases checks the cases, each on files of its own.
 func runCases(t *testing.T, cases []badCase) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -219,7 +220,7 @@ func runCases(t *testing.T, cases []badCase) {
 // Inputs that open quickly are opened before the layer, which may take long: a wrong screen or
 // wrong contexts are an error at once.
 func TestCheapMistakesComeFirst(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	noLayer := []string{"--weights", "nothing.npy", "--bias", "none"}
 	for _, c := range []struct {
@@ -442,7 +443,7 @@ func TestBadVocabularies(t *testing.T) {
 }
 
 func TestWrongUse(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	cases := []badCase{
 		{name: "no verb", want: []string{"expected one of labels, merge, train, eval, bench, topk, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},

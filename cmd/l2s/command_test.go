@@ -22,7 +22,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/ground/simd"
 	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
-	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // asCommand, set in the environment, makes the test binary the command, so that the tests see the
@@ -89,16 +88,6 @@ func TestMain(m *testing.M) {
 		os.RemoveAll(shared.dir)
 	}
 	os.Exit(code)
-}
-
-// notUnderRace skips a test that starts many processes, or draws much, and has no
-// concurrency that other tests lack: under the race detector each process takes some
-// times as long.
-func notUnderRace(t *testing.T) {
-	t.Helper()
-	if simdtest.Race {
-		t.Skip("not under the race detector: it has no concurrency of its own")
-	}
 }
 
 // result is the result of a run of the command.

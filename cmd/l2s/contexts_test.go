@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // A wrong context does not cost the answers to earlier contexts, and the error gives their number.
@@ -64,7 +65,7 @@ func TestContextsOfJSON(t *testing.T) {
 
 // Standard input may have the contexts, as a .npy file, for every verb: the answers are the same.
 func TestContextsOnStandardInput(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	for _, args := range [][]string{joined("topk", "m.l2s", layerArgs()), joined("eval", "m.l2s", layerArgs())} {
 		cmd := command(t, dir, append(args, "--contexts", "-")...)

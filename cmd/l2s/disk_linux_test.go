@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // disk mounts a file system in memory, of kib KiB, on a folder in dir.
@@ -41,7 +43,7 @@ var outputs = []struct {
 
 // On a full disk the command reports an error, and the old file stays.
 func TestFullDisk(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	for _, verb := range outputs {
 		t.Run(verb.name, func(t *testing.T) {
 			dir := files(t)
@@ -64,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 
 // So it does on one that is read only, before any work.
 func TestReadOnlyDisk(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	for _, verb := range outputs {
 		t.Run(verb.name, func(t *testing.T) {
 			dir := files(t)

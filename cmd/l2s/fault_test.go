@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // kills is the number of processes that a test kills: L2S_KILLS, or a few.
@@ -33,6 +35,7 @@ func kills(t *testing.T, few int) int {
 // its destination is always the old one, the screen of a run left alone, or absent. In the end it
 // is the screen of a run left alone.
 func TestTrainSurvivesAKill(t *testing.T) {
+	simdtest.Long(t)
 	t.Parallel()
 	dir := files(t)
 	in := func(name string) string { return filepath.Join(dir, name) }

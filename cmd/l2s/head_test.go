@@ -20,6 +20,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/files/heads"
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // scattered writes n contexts to a .npy file.
@@ -61,7 +62,7 @@ func finals(t *testing.T, lines string, model *heads.Head) string {
 // the cap of the logits.
 // TestRowsAreWhatGGUFReads of internal/files/heads compares these values with another reader's.
 func TestHeadsInGGUFFiles(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	paths, err := filepath.Glob(filepath.Join("..", "..", "internal", "files", "heads", "testdata", "gguf", "*.gguf"))
 	if err != nil || len(paths) < 9 {
 		t.Fatalf("found %d files (%v), expected at least 9", len(paths), err)
@@ -124,7 +125,7 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 // Logits and log-probabilities are the model's own, with its scale and its cap, and so is what biases
 // and masks are added to.
 func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	for _, name := range []string{
 		"head-q4_k", // a scale
 		"head-q6_k", // a cap
@@ -371,6 +372,7 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 // A draft head answers with labels of the full vocabulary: the labels of its list, in
 // the order in which the full layer gives them.
 func TestADraftHead(t *testing.T) {
+	simdtest.Long(t)
 	dir := files(t)
 	var ids []int32
 	for id := int32(299); id > 0; id -= 7 {
@@ -482,6 +484,7 @@ func TestBadHeads(t *testing.T) {
 // A real model's folder: a screen is trained on its head and measured, with --head and
 // --contexts alone.
 func TestARealModel(t *testing.T) {
+	simdtest.Long(t)
 	model, err := filepath.Abs("../../../shared/data/llm-65k")
 	if err == nil {
 		_, err = os.Stat(model)

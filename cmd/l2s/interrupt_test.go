@@ -20,6 +20,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // watcher is a standard error that calls a function once its text has a
@@ -167,7 +168,7 @@ func TestSignalsThatAreSwitchedOff(t *testing.T) {
 
 // An interrupt while cold queries are measured keeps the times of warm queries, which are printed.
 func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	cmd := command(t, dir, joined(goodBench, "--quiet=false", "--json", "--cold", "64")...)
 	hold(t, cmd, "bench: 30 rounds")
@@ -263,6 +264,7 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 // A second training with the same output is refused while the first one runs, and does not disturb
 // it: an interrupt still keeps the work of the first.
 func TestASecondTrainingOfOneScreen(t *testing.T) {
+	simdtest.Long(t)
 	needLocks(t)
 	dir := files(t)
 	noiseIn(t, dir)
@@ -380,6 +382,7 @@ func TestLabelsFromAPipe(t *testing.T) {
 
 // For a run that has learned, inspect tells which alternation it has kept.
 func TestInspectSaysWhichAlternationIsKept(t *testing.T) {
+	simdtest.Long(t)
 	dir := files(t)
 	noiseIn(t, dir)
 	succeed(t, dir, joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 4}`))...)

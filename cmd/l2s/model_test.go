@@ -15,6 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	"github.com/learning-to-screen/l2s/preview"
 )
 
@@ -187,6 +188,7 @@ func TestInspectAModel(t *testing.T) {
 // If the states were taken before a scale of the model, eval notices it by the targets, and train
 // by the normalisation.
 func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
+	simdtest.Long(t)
 	const labels, d, n = 60, 32, 1200
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

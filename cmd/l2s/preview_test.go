@@ -17,13 +17,14 @@ import (
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/train"
 )
 
 // A preview answers in the verbs that ask for labels, as a screen does.
 func TestVerbsTakeAPreview(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	made := object(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", "m.l2p", "--json", "--quiet")...)
 	if made["kind"] != "preview" || number(t, made, "labels") != tinyLabels || number(t, made, "contexts") != tinyTrain {
@@ -114,7 +115,7 @@ func TestVerbsTakeAPreview(t *testing.T) {
 // For a large layer train makes both, and tells the reason for the one that it writes. A layer with
 // few labels gets a screen.
 func TestTrainChooses(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := t.TempDir()
 	const d = 8
 	r := rand.New(rand.NewPCG(1, 2))
@@ -203,7 +204,7 @@ func TestAPreviewIsKeptForTheNextRun(t *testing.T) {
 
 // An interrupted eval of a preview prints no result, and the budget is the one that was taken.
 func TestEvalOfAPreviewIsInterrupted(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	succeed(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", "m.l2p", "--quiet")...)
 	m, err := l2s.Load(filepath.Join(dir, "m.l2p"))
@@ -234,7 +235,7 @@ func TestEvalOfAPreviewIsInterrupted(t *testing.T) {
 
 // A preview under the usual name of a screen is noted, as a screen under that of a preview is.
 func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	for name, noted := range map[string]bool{"p.l2s": true, "p.l2p": false, "p": false} {
 		r := invoke(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", name)...)
@@ -250,7 +251,7 @@ func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
 // A file that does not take less than half of the time of the exact search gets a warning, in the
 // result and, also with --quiet, on standard error: of both kinds.
 func TestAFileThatDoesNotPayIsAWarning(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	screen, err := l2s.Load(filepath.Join(files(t), "m.l2s"))
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // speaking are calls of all verbs that end well and print something.
@@ -19,7 +21,7 @@ func speaking() [][]string {
 
 // If standard output takes nothing, every verb fails, with an error that names it.
 func TestFullStandardOutput(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip("this system has no /dev/full")

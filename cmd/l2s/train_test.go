@@ -11,11 +11,13 @@ import (
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/search/engine"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // A run reports its decisions while it works, and in the file: the form of the screen, which the
 // contexts decide, and the budget, which the target decides.
 func TestTrainSaysWhatItDecides(t *testing.T) {
+	simdtest.Long(t)
 	dir := files(t)
 	plain := joined("train", testArgs(), "--out", "x.l2s")
 	r := invoke(t, dir, plain...)
@@ -82,6 +84,7 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 // Labels of every list come from the command line, from files of both kinds, and from
 // the special tokens of a model; an id may be named several times.
 func TestAlwaysFrom(t *testing.T) {
+	simdtest.Long(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	writeFile(t, at("ids.txt"), []byte("7, 0\n299\n7\t12\r\n"))
@@ -125,7 +128,7 @@ func TestAlwaysFrom(t *testing.T) {
 
 // A request for more labels than a screen was trained for gives a note, only on standard error.
 func TestNoteOfALargerK(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	succeed(t, dir, joined("train", trainArgs(), options(t, `{"k": 3}`), "--out", "k3.l2s")...)
 	for _, c := range []struct {

@@ -25,11 +25,12 @@ import (
 	"github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/internal/search/screening"
 	"github.com/learning-to-screen/l2s/internal/tests/gguftest"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 )
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := t.TempDir()
 	var all [][]string
 	for _, v := range verbs() {
@@ -138,7 +139,7 @@ func rows(t *testing.T, path string) (x []float32, n, dim int) {
 // A run makes the same screen with any flags that are none of its options, and its options show in
 // the screen.
 func TestTrain(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	o := object(t, dir, joined("train", trainArgs(), "--out", "new.l2s", "--json")...)
@@ -247,6 +248,7 @@ func TestTrain(t *testing.T) {
 // The options in a record make the screen again: byte for byte if the run was given all of them; if
 // it has decided some, all but the text of its decisions.
 func TestOptionsOfARecord(t *testing.T) {
+	simdtest.Long(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	modelFolder(t, dir, "model") // whose scale changes the temperatures of the tail
@@ -293,6 +295,7 @@ func TestOptionsOfARecord(t *testing.T) {
 // Tails give probabilities over all labels: the probabilities of the screen are near the layer's.
 // Without a tail there are none.
 func TestTails(t *testing.T) {
+	simdtest.Long(t)
 	dir := files(t)
 	if text, want := succeed(t, dir, "inspect", "m.l2s"), "tail            for probabilities at temperatures 0.7 1\n"; !strings.Contains(text, want) {
 		t.Errorf("found no %q in\n%s", want, text)
@@ -479,6 +482,7 @@ func TestEval(t *testing.T) {
 // The figures are measured on contexts outside training: on a part of --contexts, or on
 // --validation, without its contexts of training, which are counted. Warnings name the faults.
 func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
+	simdtest.Long(t)
 	dir := files(t)
 	h, _, dim := rows(t, filepath.Join(dir, "H.npy"))
 	v, n, _ := rows(t, filepath.Join(dir, "T.npy"))
@@ -557,6 +561,7 @@ func ladderOf(t *testing.T, o map[string]any) (ladder []map[string]any) {
 // The smallest budget that reaches the target on held-out contexts is the budget of requests that
 // name none. If no budget reaches the target there is a warning.
 func TestTheTargetDecidesTheBudget(t *testing.T) {
+	simdtest.Long(t)
 	dir := files(t)
 	args := joined("train", layerArgs(), "--contexts", "H.npy", "--validation", "T.npy", "--out", "x.l2s", "--json")
 	for _, c := range []struct {
@@ -596,7 +601,7 @@ func TestTheTargetDecidesTheBudget(t *testing.T) {
 }
 
 func TestBench(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	o := object(t, dir, joined("bench", "m.l2s", testArgs(), "--json", "--quiet")...)
 	for _, name := range []string{"dense_f32_us", "exact_us", "screened_us", "screened_median_us", "dense_f32_median_us", "exact_median_us", "speedup"} {
@@ -655,7 +660,7 @@ func expectSteps(t *testing.T, o map[string]any, want map[string][]string) {
 }
 
 func TestBenchSaysWhatIsCopied(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	args := joined("bench", "m.l2s", testArgs(), "--quiet")
 	o := object(t, dir, joined(args, "--json")...)
@@ -669,7 +674,7 @@ func TestBenchSaysWhatIsCopied(t *testing.T) {
 }
 
 func TestBenchCold(t *testing.T) {
-	notUnderRace(t)
+	simdtest.Long(t)
 	dir := files(t)
 	args := joined("bench", "m.l2s", testArgs(), "--quiet")
 	if o := object(t, dir, joined(args, "--json")...); o["cold"] != nil {

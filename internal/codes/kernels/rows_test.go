@@ -57,7 +57,11 @@ func checkRowsAreWidened(t *rapid.T) {
 func TestManyRowsAndLongRows(t *testing.T) {
 	r := newRand(4)
 	for _, e := range elements {
-		for _, shape := range [][2]int{{1400, 200}, {5, MaxCallDim}, {2, MaxCallDim + 35}} {
+		shapes := [][2]int{{5, MaxCallDim}, {1400, 200}, {2, MaxCallDim + 35}}
+		if testing.Short() && e != Float32 && e != Q8_0 { // rows are divided into calls in one way for all elements
+			shapes = shapes[:1]
+		}
+		for _, shape := range shapes {
 			checkKernels(t, newOperands(r, shape[0], shape[1], 3, 0, e))
 		}
 	}

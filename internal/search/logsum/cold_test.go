@@ -21,7 +21,7 @@ func TestColdSumsOverAllowedLabels(t *testing.T) {
 	const dim, n, ask, temperature = 24, 3000, 100, 0.01
 	d := synthetic.Structured(2000, dim, 30, n+ask, 1)
 	opt, tails := train.DefaultOptions(), train.DefaultTailOptions()
-	opt.Tail = &tails
+	opt.Tail, opt.Clusters, opt.Iterations = &tails, 20, 0
 	x, _, err := train.Run(t.Context(), d.Layer, l2s.Float32(d.Contexts[:n*dim], dim), opt)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 )
 
 // scaled returns a layer with the scale and the cap.
@@ -26,6 +27,7 @@ func scaled(t fatal, l *exact.Layer, scale, softCap float64) *exact.Layer {
 // distances as the exact search does if they look at all labels and score them in full. So they do
 // under a cap.
 func TestTheWholeScaledLayerGivesTheExactAnswer(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := scaled(t, x.layer, rapid.SampledFrom([]float64{1, 0.125, 0.3, 7}).Draw(t, "scale"), rapid.SampledFrom([]float64{0, 3, 30}).Draw(t, "cap"))
@@ -52,7 +54,7 @@ func TestTheWholeScaledLayerGivesTheExactAnswer(t *testing.T) {
 // is made for it tells: as small, or as large, as of a layer whose rows have the scale. A preview of the
 // rows alone, and one under a cap, do not estimate them: the exact layer has them.
 func TestLogSumsOfScaledLayers(t *testing.T) {
-	long(t)
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		states := x.contexts(1200)
 		for _, scale := range []float64{0.25, 3} {
@@ -114,6 +116,7 @@ func TestLogSumsOfScaledLayers(t *testing.T) {
 // A preview of a layer with a scale that is a power of two is the preview of the scaled rows: of the same
 // precision, and with the same errors of log-sums.
 func TestFiguresOfScaledLayers(t *testing.T) {
+	simdtest.Long(t)
 	d, twin := newData(t, 3000, 42, true, 1), newData(t, 3000, 42, true, 1)
 	var err error
 	if twin.layer, err = scaledRows(twin.layer, 0.125); err != nil {

@@ -292,6 +292,7 @@ func (m *maker) coordinatesOf(h []float32) []float64 {
 
 // A preview is near the logit of the label's coordinates.
 func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		m := x.maker
 		s, r := mustSearch(t, x.model, x.layer), m.readers(m.through)()
@@ -321,6 +322,7 @@ func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
 // E[zz^T] is 1 over the contexts that the coordinates are made from, and the probes estimate the
 // part outside.
 func TestCoordinatesAreWhite(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		m := x.maker
 		const n = 3000
@@ -390,6 +392,7 @@ func misses(found, want []exact.Prediction) (n int) {
 
 // The best labels that a rung does not score are the labels that a search by it does not find.
 func TestARungMissesWhatItLeavesOut(t *testing.T) {
+	simdtest.Long(t)
 	missed := 0
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
@@ -423,6 +426,7 @@ func TestARungMissesWhatItLeavesOut(t *testing.T) {
 // A panel's gauge after a stage is the largest part of a label's logits that the codes up to the
 // stage leave, in root mean squares over contexts, over the root mean square of all labels.
 func TestPanelsSayWhatTheirLabelsHaveLeft(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		m, s := x.maker, mustSearch(t, x.model, x.layer)
 		const n = 60
@@ -504,6 +508,7 @@ func TestADistanceSparesWork(t *testing.T) {
 // Other contexts of the same kind have the precision of the rungs, and the best rung finds nearly
 // all labels.
 func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
 		rungs, normal := x.model.Parts().Rungs, x.model.Parts().Normal
@@ -613,6 +618,7 @@ func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 // A context with one huge element, which the layer does not use, is not rounded to that element
 // alone: the best labels are found.
 func TestAHugeElementHidesNoOthers(t *testing.T) {
+	simdtest.Long(t)
 	x := newData(t, 3000, 42, false, 2)
 	const unused = 3
 	w := make([]float32, x.layer.Labels()*x.dim)
@@ -823,6 +829,7 @@ func TestDistancesBeyondAllNumbers(t *testing.T) {
 // No log-sum is above the best logit plus the log of the number of labels, however far apart the
 // logits are.
 func TestLogSumsArePossible(t *testing.T) {
+	simdtest.Long(t)
 	const labels, dim, n = 4000, 20, 1000
 	r := rand.New(rand.NewPCG(4, 2))
 	draw := func(n int, scale float64) []float32 {
@@ -864,7 +871,7 @@ func TestLogSumsArePossible(t *testing.T) {
 
 // A layer of which any label may be among the best has no preview, and Make returns an error.
 func TestAFlatLayerHasNoPreview(t *testing.T) {
-	long(t)
+	simdtest.Long(t)
 	const labels, dim, n = LeastLabels, 128, 400
 	r := rand.New(rand.NewPCG(1, 2))
 	draw := func(n int) []float32 {
@@ -1053,6 +1060,7 @@ func TestModelsRoundTrip(t *testing.T) {
 // codes or its row has a direction for itself, is found by every rung, unless the request forbids
 // it.
 func TestOutliersAreFound(t *testing.T) {
+	simdtest.Long(t)
 	const labels, dim, large, alone = 2048, 32, 700, 900
 	d := newData(t, labels, dim, false, 5)
 	w := make([]float32, labels*dim)
@@ -1109,7 +1117,7 @@ func TestOutliersAreFound(t *testing.T) {
 // Some labels of huge rows or biases, as tokens have that are not to be written, do not decide
 // the coordinates and blocks of the others.
 func TestHugeRowsAreSetApart(t *testing.T) {
-	long(t)
+	simdtest.Long(t)
 	const labels, dim = 4096, 32
 	for name, change := range map[string]func(row []float32, bias *float32){
 		"bias -1e9":  func(_ []float32, bias *float32) { *bias = -1e9 },
@@ -1156,6 +1164,7 @@ func TestHugeRowsAreSetApart(t *testing.T) {
 // No bound cuts off labels that look alike: they are scored in full, or the exact layer answers. So
 // a search that looks farther misses less, in unusual contexts too.
 func TestWhoLooksFartherMissesLess(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		exactly := exact.NewSearcher(x.layer)
 		missed, scored := make([]int, 3), make([]uint64, 3)
@@ -1198,6 +1207,7 @@ func TestWhoLooksFartherMissesLess(t *testing.T) {
 // Searches for few labels find the best of searches for more, and a larger budget keeps what a
 // smaller one found: the labels scored in full are the same, or more.
 func TestFewAreTheFirstOfMoreAndLargerBudgetsKeepWhatSmallerOnesFound(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		s := mustSearch(t, x.model, x.layer)
 		rungs := []previewing.Rung{{}, {Reach: 0.5, Deviations: 0.2}, {Reach: 1, Deviations: 0.5}, {Reach: 2, Deviations: 0.5}, {Reach: 5, Deviations: 3}}
@@ -1249,6 +1259,7 @@ func TestABudgetNamesOneRung(t *testing.T) {
 // The best labels below many banned ones are found about as surely as the best of all, by the preview
 // unless these are so many that it asks the layer.
 func TestBansDoNotLowerPrecision(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
 		for _, banned := range []int{0, 4, 16, 64} {
@@ -1311,14 +1322,5 @@ func TestShortContextsOfALayerWithBiases(t *testing.T) {
 		if missed > 3 {
 			t.Errorf("factor %v: found %d of 500 labels missed, want at most 3", factor, missed)
 		}
-	}
-}
-
-// long skips a test that computes for minutes under the race detector or without assembly, which run
-// with -short: others have the same concurrency.
-func long(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("too long for -short")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/ground/precision"
 	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"github.com/learning-to-screen/l2s/internal/search/previewing"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	"github.com/learning-to-screen/l2s/internal/watch/evaluate"
 )
 
@@ -140,7 +141,7 @@ func ownStates(t *testing.T, labels int, rungs []previewing.Rung, sure int) (ids
 // A rung's share of own states in the file is the share that searches by this rung find, of other
 // labels and from other states too, within their intervals.
 func TestRungsSayHowManyOwnStatesTheyFind(t *testing.T) {
-	long(t)
+	simdtest.Long(t)
 	x := spreadOnce()
 	p := x.model.Parts()
 	if p.Own < 400 {
@@ -168,6 +169,7 @@ func TestRungsSayHowManyOwnStatesTheyFind(t *testing.T) {
 
 // Every rung finds .9999 of the own states of a layer in which labels can lead, however fast it is.
 func TestEveryRungFindsOwnStates(t *testing.T) {
+	simdtest.Long(t)
 	p := spreadOnce().model.Parts()
 	for i, r := range p.Rungs {
 		if r.Own.Value < precision.TargetOwn {
@@ -178,6 +180,7 @@ func TestEveryRungFindsOwnStates(t *testing.T) {
 
 // It is the shares that find own states, and no reach: without them the same rungs miss some.
 func TestWithoutSharesOwnStatesAreMissed(t *testing.T) {
+	simdtest.Long(t)
 	x := spreadOnce()
 	p := x.model.Parts()
 	fast := p.Rungs[0]
@@ -209,6 +212,7 @@ func TestCodesMissAShareOfTheRise(t *testing.T) {
 
 // The same of each kind of states, if these follow each other: the contexts of a text are of one kind.
 func TestCodesMissAShareOfTheRiseInEachKind(t *testing.T) {
+	simdtest.Long(t)
 	const dim = 96
 	d := newData(t, 3000, dim, false, 1)
 	states := d.contexts(1800)
@@ -233,6 +237,7 @@ func TestCodesMissAShareOfTheRiseInEachKind(t *testing.T) {
 
 // A part of the states that does not vary, such as padding, is no kind: no label can lead in it.
 func TestStatesThatAreEqualAreNoKind(t *testing.T) {
+	simdtest.Long(t)
 	const dim = 48
 	d := newData(t, 3000, dim, false, 1)
 	states := d.contexts(1800)
