@@ -412,7 +412,7 @@ type callReader struct {
 }
 
 // header is the beginning of a call whose arguments can be given away as they come.
-var header = regexp.MustCompile(`^\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*\{`)
+var header = regexp.MustCompile(`^\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"arguments"\s*:\s*\{`)
 
 const mostHeader = 1024 // bytes
 

@@ -54,6 +54,7 @@ var answers = []struct {
 	{"<tool_call>{\"name\": \"f\"}</tool_call>", joinedCalls{Calls: [][2]string{{"f", `{}`}}}},
 	{"<tool_call>no call</tool_call> rest", joinedCalls{Content: "<tool_call>no call</tool_call> rest"}},
 	{"<tool_call>{\"name\": 7, \"arguments\": {}}</tool_call>", joinedCalls{Content: "<tool_call>{\"name\": 7, \"arguments\": {}}</tool_call>"}},
+	{"<tool_call>{\"name\": \"\", \"arguments\": {\"a\": 1}}</tool_call>", joinedCalls{Content: "<tool_call>{\"name\": \"\", \"arguments\": {\"a\": 1}}</tool_call>"}},
 	{"<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"cut", joinedCalls{Calls: [][2]string{{"f", `{"a": "cut`}}}},
 	{"<tool_call>{\"na", joinedCalls{Content: "<tool_call>{\"na"}},
 	{"{\"name\": \"f\", \"arguments\": {\"a\": 1}}", joinedCalls{Calls: [][2]string{{"f", `{"a": 1}`}}}},

@@ -189,6 +189,7 @@ func drawRequest(t *rapid.T, labels int) (k int, req exact.Request) {
 
 // If all labels are looked at and scored in full, the answer equals the exact search, bit for bit.
 func TestTheWholeLayerGivesTheExactAnswer(t *testing.T) {
+	simdtest.Long(t)
 	both(t, func(t *testing.T, x made) {
 		m := withRungs(x.model, whole)
 		s, e := mustSearch(t, m, x.layer), exact.NewSearcher(x.layer)
@@ -542,6 +543,7 @@ func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
 // A budget is the last rung that does not score more labels, and a budget below all of them is the
 // first.
 func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
+	simdtest.Long(t)
 	limit := previewing.MaxKeptShare
 	previewing.MaxKeptShare = 1
 	defer func() { previewing.MaxKeptShare = limit }()
