@@ -191,15 +191,15 @@ func TestTheBestUnderACap(t *testing.T) {
 func TestScaledDrawsOverAPreviewAndAScreen(t *testing.T) {
 	d := synthetic.Structured(3000, 32, 20, 700, 5)
 	edits := sample.Edits{Biases: []l2s.Bias{{ID: 9, Add: 1.5}, {ID: 10, Add: -100}}, History: []uint32{1, 2, 3, 3, 1500}}
+	ofRows, err := preview.Make(context.Background(), d.Layer, l2s.Float32(d.Contexts[:600*32], d.Layer.Dim()), preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range finals {
 		t.Run(f.name, func(t *testing.T) {
 			f.scale /= 4 // most of the synthetic logits are far from each other
 			l := f.of(t, d.Layer)
 			made, err := preview.Make(context.Background(), l, l2s.Float32(d.Contexts[:600*32], l.Dim()), preview.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ofRows, err := preview.Make(context.Background(), d.Layer, l2s.Float32(d.Contexts[:600*32], d.Layer.Dim()), preview.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
