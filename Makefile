@@ -74,12 +74,11 @@ test-purego: ## Run the tests without assembly, of trainings those whose bits ar
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -short -timeout 40m $(PINNED)
 
 # The parts that run in parallel without disturbing each other, the longest first.
-LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama test-capi test-python builds golden static
+LEGS = race fuzz $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama test-capi test-python builds golden static
 
 .PHONY: check
 check: test pauses load-short soak-short real-short clients ## Run make test and all other checks: levels, -race, builds, pauses, a load, a soak, a real head, clients of the server, fuzzing.
-	@$(BESIDE) $(APART) $(LEGS)
-	$(MAKE) fuzz TIME=20000x
+	@$(BESIDE) $(APART) $(LEGS) TIME=20000x
 	@echo "make check: all passed"
 
 # The packages that the kernels' levels matter to. A test whose level L2S_SIMD forces
