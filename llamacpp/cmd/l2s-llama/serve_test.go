@@ -417,11 +417,23 @@ func TestTheEndDoesNotWaitForClients(t *testing.T) {
 		io.WriteString(c, text)
 		return c
 	}
-	half := dial("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
-	other := dial("POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
 	dial("POST /v1/comp")
+	other := dial("POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+	time.Sleep(100 * time.Millisecond) // for a handler that does not show to begin
+	half := dial("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		r, err := http.Get(url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if bytes.Contains(text, []byte("\nl2s_body_bytes ")) && !bytes.Contains(text, []byte("\nl2s_body_bytes 0\n")) {
+			break // its handler reads the body
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
 	stopped := time.Now()
-	time.Sleep(100 * time.Millisecond) // for their handlers to begin
 	stop()
 	r, err := http.ReadResponse(bufio.NewReader(half), nil)
 	if err != nil || r.StatusCode != 503 {
