@@ -55,7 +55,11 @@ var fixtureOnce = sync.OnceValue(func() *fixture {
 	if f.layer, err = l2s.New(l2s.Float32(f.weights, testDim), f.bias); err != nil {
 		panic(err)
 	}
-	made, err := preview.Make(context.Background(), data.Layer, l2s.Float32(data.Contexts[:3000*testDim], data.Layer.Dim()), preview.Options{})
+	states := 3000
+	if testing.Short() {
+		states = 1000
+	}
+	made, err := preview.Make(context.Background(), data.Layer, l2s.Float32(data.Contexts[:states*testDim], data.Layer.Dim()), preview.Options{})
 	if err != nil {
 		panic(err)
 	}
