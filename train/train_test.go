@@ -384,6 +384,10 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 // and for any number of threads.
 func TestEqualRunsGiveEqualBytes(t *testing.T) {
 	s := newSynthetic(t, 13, 700, 19, 150, 12, 0.5)
+	threads := []int{1, 3, 2}
+	if testing.Short() {
+		threads = threads[:2]
+	}
 	for _, c := range []struct {
 		name      string
 		estimator string
@@ -403,8 +407,8 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 		c.change(&opt)
 		var want []byte
 		simdtest.EachLevel(t, func(t *testing.T) {
-			for _, threads := range []int{1, 2, 3} {
-				opt.Threads = threads
+			for _, n := range threads {
+				opt.Threads = n
 				model, _, err := runOver(t.Context(), s.layer, s.contexts, opt)
 				if err != nil {
 					t.Fatal(err)
@@ -414,7 +418,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 					want = got
 				}
 				if !bytes.Equal(got, want) {
-					t.Errorf("%s, %d threads: the screen differs", c.name, threads)
+					t.Errorf("%s, %d threads: the screen differs", c.name, n)
 				}
 			}
 		})
