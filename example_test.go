@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
@@ -70,17 +69,6 @@ func ExampleOpen() {
 
 // made returns a layer of 3,000 labels, 2,000 contexts for it, and a preview made of them.
 func made() (*l2s.Layer, []float32, *l2s.Index) {
-	m := madeOnce()
-	return m.layer, m.states, m.index
-}
-
-type layerAndIndex struct {
-	layer  *l2s.Layer
-	states []float32
-	index  *l2s.Index
-}
-
-var madeOnce = sync.OnceValue(func() layerAndIndex {
 	const labels, dim, contexts = 3000, 32, 2000
 	random := rand.New(rand.NewPCG(1, 2))
 	weights, states := make([]float32, labels*dim), make([]float32, contexts*dim)
@@ -98,8 +86,8 @@ var madeOnce = sync.OnceValue(func() layerAndIndex {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return layerAndIndex{layer, states, index}
-})
+	return layer, states, index
+}
 
 // An index is made once, saved, and loaded by the programs that search.
 func ExampleLoad() {
