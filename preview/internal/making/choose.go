@@ -29,10 +29,13 @@ func steps(from, step float64, n int) (x []float64) {
 // rung.
 var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 
-// marginReach makes up for held-out states being closer to the states that the coordinates were made
-// from than other texts are: the misses of a rung are estimated by one with a reach that is smaller by
-// this.
-const marginReach = 0.25
+// Held-out contexts are of the texts that the coordinates were made from. The labels of a language that
+// these do not have take farther distances: of eight such languages, with Gemma 3 270M, up to
+// these times as far. So the misses of a rung are estimated by one with smaller distances.
+const (
+	otherReach      = 1.4
+	otherDeviations = 1.6
+)
 
 // need has the settings that the search for one label takes: what it is found by without them is
 // below 0.
@@ -210,17 +213,17 @@ type option struct {
 }
 
 // options returns the settings that miss less than all settings that take less time, by ascending
-// time. A setting has the misses of one that looks less far by the margin.
-func (v *survey) options(bounds []float64, margin float64, amounts []float32, takes func(amount float64) float64, of func(n need) float32) []option {
+// time. A setting has the misses of one that looks less far by a factor.
+func (v *survey) options(bounds []float64, factor float64, amounts []float32, takes func(amount float64) float64, of func(n need) float32) []option {
 	var list []option
 	for at, bound := range bounds {
 		o := option{bound: bound}
 		for c := range v.n {
-			if float64(of(v.first[c])) > bound-margin {
+			if float64(of(v.first[c])) > bound/factor {
 				o.missed1++
 			}
 			for _, x := range v.best[c*v.k : (c+1)*v.k] {
-				if float64(of(x)) > bound-margin {
+				if float64(of(x)) > bound/factor {
 					o.missedK++
 				}
 			}
@@ -270,8 +273,8 @@ func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some six
 	// times as long.
 	codes, row, crowd := float64(m.Labels*m.RowBytes()), float64(6*m.Dim), float64(m.Crowd(m.K))
-	looks := v.options(reaches, marginReach, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
-	keeps := v.options(deviations, 0, v.kept, func(n float64) float64 {
+	looks := v.options(reaches, otherReach, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
+	keeps := v.options(deviations, otherDeviations, v.kept, func(n float64) float64 {
 		if n > crowd {
 			return float64(m.Labels * m.Dim) // of the exact layer
 		}

@@ -1326,3 +1326,22 @@ func TestShortContextsOfALayerWithBiases(t *testing.T) {
 		}
 	}
 }
+
+// Held-out contexts are closer to those that coordinates were made from than other texts are: the least
+// setting that counts as one without misses is the given times as far as each of their labels needs.
+func TestSettingsAllowForOtherTexts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		needs := rapid.SliceOfN(rapid.Float32Range(2, 9), 1, 20).Draw(t, "needs")
+		v := survey{n: len(needs), k: 1}
+		for _, x := range needs {
+			v.first = append(v.first, need{reach: x})
+		}
+		v.best = v.first
+		found := v.options(reaches, otherReach, nil, nil, func(n need) float32 { return n.reach })[0]
+		want := float64(slices.Max(needs)) * otherReach
+		at := slices.Index(reaches, found.bound)
+		if found.miss1 != 0 || found.bound < want || at > 0 && reaches[at-1] >= want {
+			t.Fatalf("found the reach %v with %v missed, expected the first of at least %v", found.bound, found.miss1, want)
+		}
+	})
+}
