@@ -216,7 +216,7 @@ func (m Rows) scanLeaf(dst []float64, h []float32) {
 	RaceReads(m.bytes())
 	RaceReads(h)
 	RaceWrites(dst)
-	if m.dim <= MaxCallDim && asm.RefScanOf(uint8(m.element), &dst[0], m.data, len(dst), &h[0], m.dim) {
+	if m.dim <= MaxCallDim && asm.RefScanOf(&dst[0], m.data, len(dst), &h[0], m.dim, uint8(m.element)) {
 		return
 	}
 	for i := range dst {
