@@ -453,9 +453,18 @@ func (h *Head) Read(f func() error) error {
 	return h.inFile(f)
 }
 
-// Enter begins what [Head.Read] does, without a closure, which would be memory for each query: the
-// caller defers a function that calls Leave with the result and with what it recovers.
+// Enter begins what [Head.Read] does, without a closure, which would be memory for each query. There
+// is nothing to guard without a head: h may be nil.
+//
+//	before, err := h.Enter()
+//	if err != nil {
+//		return err
+//	}
+//	defer h.Leave(before, &err)
 func (h *Head) Enter() (before bool, err error) {
+	if h == nil {
+		return false, nil
+	}
 	h.mu.RLock()
 	if h.closed {
 		h.mu.RUnlock()
@@ -464,17 +473,15 @@ func (h *Head) Enter() (before bool, err error) {
 	return h.mapped && mem.BeginGuard(), nil
 }
 
-// Leave ends the reads since Enter. A fault among them becomes *err; it panics with all else that
-// was recovered.
-func (h *Head) Leave(before bool, recovered any, err *error) {
+// Leave, which is deferred, ends the reads since Enter. A fault among them becomes *err; it panics with
+// all else.
+func (h *Head) Leave(before bool, err *error) {
+	if h == nil {
+		return
+	}
 	defer h.mu.RUnlock()
-	switch {
-	case h.mapped:
-		if mem.EndGuard(before, recovered) {
-			*err = h.gone()
-		}
-	case recovered != nil:
-		panic(recovered)
+	if h.mapped && mem.EndGuard(before, recover()) {
+		*err = h.gone()
 	}
 }
 

@@ -560,11 +560,11 @@ var brokenFiles = []struct {
 	{"an id by decree that a list lacks", with(func(c *counts, p *parts) { p.ids[6] = 4 }), sealed, "lists: list 2: found other ids at its head than at the head of list 0, expected the same 1"},
 	{"a share of an id by decree", with(func(c *counts, p *parts) { p.shares[0] = 65534 }), sealed, "lists: list 0: found share 65534 at position 0, expected 65535 of an id that is there by decree"},
 	{"shares of a list that ascend", with(func(c *counts, p *parts) { p.shares[5] = 901 }), sealed, "lists: list 1: found share 901 after 900 at position 2, expected shares that do not ascend"},
-	{"an empty record", with(func(c *counts, p *parts) { p.record = "" }), sealed, "record: found unexpected end of JSON input, expected a JSON object"},
-	{"a record that is no JSON", with(func(c *counts, p *parts) { p.record = "seed = 1" }), sealed, "record: found invalid character 's' looking for beginning of value, expected a JSON object"},
-	{"a record that is no object", with(func(c *counts, p *parts) { p.record = "[1]" }), sealed, "record: found JSON that starts with '[', expected a JSON object"},
-	{"a record cut short", with(func(c *counts, p *parts) { p.record = `{"seed":` }), sealed, "record: found unexpected end of JSON input, expected a JSON object"},
-	{"a record that is no UTF-8", with(func(c *counts, p *parts) { p.record = "{\"\xc3\":1}" }), sealed, "record: found bytes that are not UTF-8, expected a JSON object"},
+	{"an empty record", with(func(c *counts, p *parts) { p.record = "" }), sealed, "record: found unexpected end of JSON input, expected JSON"},
+	{"a record that is no JSON", with(func(c *counts, p *parts) { p.record = "seed = 1" }), sealed, "record: found invalid character 's' looking for beginning of value at byte 0, expected JSON"},
+	{"a record that is no object", with(func(c *counts, p *parts) { p.record = "[1]" }), sealed, "record: found \"[1]\", expected an object"},
+	{"a record cut short", with(func(c *counts, p *parts) { p.record = `{"seed":` }), sealed, "record: found unexpected end of JSON input at byte 7, expected JSON"},
+	{"a record that is no UTF-8", with(func(c *counts, p *parts) { p.record = "{\"\xc3\":1}" }), sealed, "record: found bytes that are not UTF-8, expected JSON"},
 }
 
 func TestBrokenFilesAreRefused(t *testing.T) {
