@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/jinja"
 )
 
 // Options are the options of a server.
