@@ -206,13 +206,13 @@ func read(place string, r io.Reader, size int64) (*Index, error) {
 	case err != nil && err != io.EOF:
 		return nil, fmt.Errorf("l2s%s: %w", place, err)
 	case string(magic) == previewing.Magic:
-		m, err := previewing.ReadFile(previewKind+place, in, size)
+		m, err := previewing.Read(previewKind+place, in, size)
 		if err != nil {
 			return nil, err
 		}
 		return OfPreview(m), nil
 	case string(magic) == screening.Magic:
-		m, err := screening.ReadFile(screenKind+place, in, size)
+		m, err := screening.Read(screenKind+place, in, size)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -154,7 +155,7 @@ func fileOf(m *previewing.Model) []byte {
 
 // withRungs is a model with those rungs, the last of which requests have that name no budget.
 func withRungs(m *previewing.Model, rungs ...previewing.Rung) *previewing.Model {
-	m, err := previewing.Read(bytes.NewReader(fileOf(m)))
+	m, err := previewing.Read("preview", bytes.NewReader(fileOf(m)), -1)
 	if err != nil {
 		panic(err)
 	}
@@ -958,7 +959,7 @@ func TestSmallLayers(t *testing.T) {
 		for _, biased := range []bool{false, true} {
 			d := newData(t, c.labels, c.dim, biased, 3)
 			m := mustMake(t, d, d.contexts(200), Options{})
-			m, err := previewing.Read(bytes.NewReader(fileOf(m)))
+			m, err := previewing.Read("preview", bytes.NewReader(fileOf(m)), -1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -1030,7 +1031,11 @@ func TestModelsRoundTrip(t *testing.T) {
 		if err := x.model.Save(path); err != nil {
 			t.Fatal(err)
 		}
-		m, err := previewing.Load(path)
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := previewing.Read("preview", bytes.NewReader(file), -1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1073,7 +1078,7 @@ func TestOutliersAreFound(t *testing.T) {
 	if !slices.Contains(outliers, large) || !slices.Contains(outliers, alone) || len(outliers) > labels/labelsPerOutlier {
 		t.Fatalf("found the outliers %v, expected %d and %d among at most %d", outliers, large, alone, labels/labelsPerOutlier)
 	}
-	again, err := previewing.Read(bytes.NewReader(fileOf(m)))
+	again, err := previewing.Read("preview", bytes.NewReader(fileOf(m)), -1)
 	if err != nil {
 		t.Fatal(err)
 	}
