@@ -47,7 +47,7 @@ var architectures = []architecture{
 // of kernels.Element, and typed the operations that have one function for all types.
 var (
 	elements = []string{"", "F16", "BF16", "Q40", "Q50", "Q80", "Q4K", "Q5K", "Q6K", "Q41", "Q51"}
-	typed    = []string{"BlockBatch", "BlockBounds", "RefScan"}
+	typed    = []string{"BlockBatch", "BlockBounds", "RefGatherDot", "RefScan", "Widen"}
 )
 
 // field is a parameter or a result.

@@ -24,7 +24,7 @@ var (
 		{"quantize", []string{"MaxAbsBits", "Quantize"}},
 		{"int8", []string{"Int4PanelBounds", "Int8PanelBounds"}},
 		{"topk", []string{"KthOfLanes", "SelectAtLeast"}},
-		{"dispatch", []string{"PrefetchLines", "MaxAbsBits", "Quantize", "Int4PanelBounds", "Int8PanelBounds", "KthOfLanes", "SelectAtLeast", "RefGatherDot"}},
+		{"dispatch", []string{"PrefetchLines", "MaxAbsBits", "Quantize", "Int4PanelBounds", "Int8PanelBounds", "KthOfLanes", "SelectAtLeast", "RefGatherDotOf"}},
 	}
 	levels = []string{"AVX2", "", "AVX512"} // the functions that choose are in the middle
 )

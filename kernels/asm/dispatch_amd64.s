@@ -599,74 +599,6 @@ notAVX2:
 	MOVB $0, ok+32(FP)
 	RET
 
-// func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotBF16(SB), NOSPLIT, $0-49
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
-	JMP  ·refGatherDotBF16AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
-	JMP  ·refGatherDotBF16AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+48(FP)
-	RET
-
-// func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotF16(SB), NOSPLIT, $0-49
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
-	JMP  ·refGatherDotF16AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
-	JMP  ·refGatherDotF16AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+48(FP)
-	RET
-
-// func RefGatherDotQ6K(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotQ6K(SB), NOSPLIT, $0-49
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
-	JMP  ·refGatherDotQ6KAVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
-	JMP  ·refGatherDotQ6KAVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+48(FP)
-	RET
-
-// func RefGatherDotQ80(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotQ80(SB), NOSPLIT, $0-49
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
-	JMP  ·refGatherDotQ80AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
-	JMP  ·refGatherDotQ80AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+48(FP)
-	RET
-
 // func RefScanOf(dst *float64, rows unsafe.Pointer, n int, h *float32, d int, element uint8) (ok bool)
 TEXT ·RefScanOf(SB), NOSPLIT, $0-49
 	CMPB element+40(FP), $0
@@ -826,36 +758,37 @@ notAVX2:
 	MOVB $0, ok+56(FP)
 	RET
 
-// func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
-TEXT ·WidenBF16(SB), NOSPLIT, $0-25
+// func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool)
+TEXT ·WidenOf(SB), NOSPLIT, $0-33
+	CMPB element+24(FP), $1
+	JNE  otherF16
 	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+24(FP)
-	JMP  ·widenBF16AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+24(FP)
-	JMP  ·widenBF16AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+24(FP)
-	RET
-
-// func WidenF16(dst *float32, x *uint16, n int) (ok bool)
-TEXT ·WidenF16(SB), NOSPLIT, $0-25
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+24(FP)
+	JEQ  notF16AVX512
+	MOVB $1, ok+32(FP)
 	JMP  ·widenF16AVX512(SB)
 
-notAVX512:
+notF16AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+24(FP)
+	JEQ  notF16AVX2
+	MOVB $1, ok+32(FP)
 	JMP  ·widenF16AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+24(FP)
+notF16AVX2:
+otherF16:
+	CMPB element+24(FP), $2
+	JNE  otherBF16
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notBF16AVX512
+	MOVB $1, ok+32(FP)
+	JMP  ·widenBF16AVX512(SB)
+
+notBF16AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notBF16AVX2
+	MOVB $1, ok+32(FP)
+	JMP  ·widenBF16AVX2(SB)
+
+notBF16AVX2:
+otherBF16:
+	MOVB $0, ok+32(FP)
 	RET

@@ -597,47 +597,39 @@ notNEON:
 	MOVB ZR, ok+48(FP)
 	RET
 
-// func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDot(SB), NOSPLIT, $0-49
+// func RefGatherDotOf(dst *float64, rows unsafe.Pointer, ids *uint32, n int, h *float32, d int, element uint8) (ok bool)
+TEXT ·RefGatherDotOf(SB), NOSPLIT, $0-57
+	MOVBU element+48(FP), R0
+	CMP   $0, R0
+	BNE   other
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
-	MOVB  R0, ok+48(FP)
+	MOVB  R0, ok+56(FP)
 	JMP   ·refGatherDotNEON(SB)
 
 notNEON:
-	MOVB ZR, ok+48(FP)
-	RET
-
-// func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotBF16(SB), NOSPLIT, $0-49
+other:
+	MOVBU element+48(FP), R0
+	CMP   $1, R0
+	BNE   otherF16
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+48(FP)
-	JMP   ·refGatherDotBF16NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+48(FP)
-	RET
-
-// func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotF16(SB), NOSPLIT, $0-49
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+48(FP)
+	CBZ   R0, notF16NEON
+	MOVB  R0, ok+56(FP)
 	JMP   ·refGatherDotF16NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+48(FP)
-	RET
+notF16NEON:
+otherF16:
+	MOVBU element+48(FP), R0
+	CMP   $2, R0
+	BNE   otherBF16
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notBF16NEON
+	MOVB  R0, ok+56(FP)
+	JMP   ·refGatherDotBF16NEON(SB)
 
-// func RefGatherDotQ6K(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotQ6K(SB), NOSPLIT, $0-49
-	MOVB ZR, ok+48(FP)
-	RET
-
-// func RefGatherDotQ80(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotQ80(SB), NOSPLIT, $0-49
-	MOVB ZR, ok+48(FP)
+notBF16NEON:
+otherBF16:
+	MOVB ZR, ok+56(FP)
 	RET
 
 // func RefScanOf(dst *float64, rows unsafe.Pointer, n int, h *float32, d int, element uint8) (ok bool)
@@ -717,24 +709,27 @@ TEXT ·SelectRows(SB), NOSPLIT, $0-57
 	MOVB ZR, ok+56(FP)
 	RET
 
-// func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
-TEXT ·WidenBF16(SB), NOSPLIT, $0-25
+// func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool)
+TEXT ·WidenOf(SB), NOSPLIT, $0-33
+	MOVBU element+24(FP), R0
+	CMP   $1, R0
+	BNE   otherF16
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+24(FP)
-	JMP   ·widenBF16NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+24(FP)
-	RET
-
-// func WidenF16(dst *float32, x *uint16, n int) (ok bool)
-TEXT ·WidenF16(SB), NOSPLIT, $0-25
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+24(FP)
+	CBZ   R0, notF16NEON
+	MOVB  R0, ok+32(FP)
 	JMP   ·widenF16NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+24(FP)
+notF16NEON:
+otherF16:
+	MOVBU element+24(FP), R0
+	CMP   $2, R0
+	BNE   otherBF16
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notBF16NEON
+	MOVB  R0, ok+32(FP)
+	JMP   ·widenBF16NEON(SB)
+
+notBF16NEON:
+otherBF16:
+	MOVB ZR, ok+32(FP)
 	RET

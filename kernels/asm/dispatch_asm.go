@@ -151,30 +151,10 @@ func PrefetchLines(lines *uintptr, n int) (ok bool)
 //go:noescape
 func Quantize(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32, ok bool)
 
-// RefGatherDot computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
+// RefGatherDotOf computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic; element is a kernels.Element. It reports false if the CPU has no form of it.
 //
 //go:noescape
-func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
-
-// RefGatherDotBF16 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-//
-//go:noescape
-func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-
-// RefGatherDotF16 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-//
-//go:noescape
-func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-
-// RefGatherDotQ6K computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-//
-//go:noescape
-func RefGatherDotQ6K(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-
-// RefGatherDotQ80 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-//
-//go:noescape
-func RefGatherDotQ80(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
+func RefGatherDotOf(dst *float64, rows unsafe.Pointer, ids *uint32, n int, h *float32, d int, element uint8) (ok bool)
 
 // RefScanOf computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic; element is a kernels.Element. It reports false if the CPU has no form of it.
 //
@@ -211,12 +191,7 @@ func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (resu
 //go:noescape
 func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool)
 
-// WidenBF16 writes n elements as float32, n a positive multiple of 16. It reports false if the CPU has no form of it.
+// WidenOf writes n elements as float32, n a positive multiple of 16; element is a kernels.Element. It reports false if the CPU has no form of it.
 //
 //go:noescape
-func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
-
-// WidenF16 writes n elements as float32, n a positive multiple of 16. It reports false if the CPU has no form of it.
-//
-//go:noescape
-func WidenF16(dst *float32, x *uint16, n int) (ok bool)
+func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool)

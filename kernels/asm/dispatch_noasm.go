@@ -151,28 +151,8 @@ func Quantize(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 
 	return
 }
 
-// RefGatherDot computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefGatherDotBF16 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefGatherDotF16 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefGatherDotQ6K computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-func RefGatherDotQ6K(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefGatherDotQ80 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic. It reports false if the CPU has no form of it.
-func RefGatherDotQ80(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool) {
+// RefGatherDotOf computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic; element is a kernels.Element. It reports false if the CPU has no form of it.
+func RefGatherDotOf(dst *float64, rows unsafe.Pointer, ids *uint32, n int, h *float32, d int, element uint8) (ok bool) {
 	return
 }
 
@@ -211,12 +191,7 @@ func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, 
 	return
 }
 
-// WidenBF16 writes n elements as float32, n a positive multiple of 16. It reports false if the CPU has no form of it.
-func WidenBF16(dst *float32, x *uint16, n int) (ok bool) {
-	return
-}
-
-// WidenF16 writes n elements as float32, n a positive multiple of 16. It reports false if the CPU has no form of it.
-func WidenF16(dst *float32, x *uint16, n int) (ok bool) {
+// WidenOf writes n elements as float32, n a positive multiple of 16; element is a kernels.Element. It reports false if the CPU has no form of it.
+func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool) {
 	return
 }

@@ -1220,21 +1220,84 @@ notAVX2:
 	MOVB $0, ok+40(FP)
 	RET
 
-// func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDot(SB), NOSPLIT, $0-49
+// func RefGatherDotOf(dst *float64, rows unsafe.Pointer, ids *uint32, n int, h *float32, d int, element uint8) (ok bool)
+TEXT ·RefGatherDotOf(SB), NOSPLIT, $0-57
+	CMPB element+48(FP), $0
+	JNE  other
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
+	MOVB $1, ok+56(FP)
 	JMP  ·refGatherDotAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
+	MOVB $1, ok+56(FP)
 	JMP  ·refGatherDotAVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+48(FP)
+other:
+	CMPB element+48(FP), $1
+	JNE  otherF16
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notF16AVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotF16AVX512(SB)
+
+notF16AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notF16AVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotF16AVX2(SB)
+
+notF16AVX2:
+otherF16:
+	CMPB element+48(FP), $2
+	JNE  otherBF16
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notBF16AVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotBF16AVX512(SB)
+
+notBF16AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notBF16AVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotBF16AVX2(SB)
+
+notBF16AVX2:
+otherBF16:
+	CMPB element+48(FP), $5
+	JNE  otherQ80
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notQ80AVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotQ80AVX512(SB)
+
+notQ80AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ80AVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotQ80AVX2(SB)
+
+notQ80AVX2:
+otherQ80:
+	CMPB element+48(FP), $8
+	JNE  otherQ6K
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notQ6KAVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotQ6KAVX512(SB)
+
+notQ6KAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ6KAVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotQ6KAVX2(SB)
+
+notQ6KAVX2:
+otherQ6K:
+	MOVB $0, ok+56(FP)
 	RET
 
 // func maxAbsBitsAVX512(x *float32, n int) uint32

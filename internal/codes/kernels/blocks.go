@@ -61,9 +61,6 @@ func Squares(m Rows, i int) (sum float64) {
 	return sum
 }
 
-// Len returns the number of rows.
-func (m *BlockRows) Len() int { return m.rows.n }
-
 // RowBytes returns the size of a row.
 func (m *BlockRows) RowBytes() int { return m.rows.rowBytes() }
 

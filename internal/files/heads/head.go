@@ -281,7 +281,7 @@ func (h *Head) leaveOutZeros() error {
 	n := h.rows.Len()
 	row := make([]float32, h.dim)
 	zeros := 0
-	err := h.inFile(func() error {
+	err := h.Read(func() error {
 		for ; zeros < n; zeros++ {
 			h.rows.Widen(row, n-1-zeros)
 			if slices.ContainsFunc(row, func(x float32) bool { return x != 0 }) {
@@ -301,7 +301,7 @@ func (h *Head) leaveOutZeros() error {
 func (h *Head) pick(data []byte, rows int) (out []byte, err error) {
 	size := len(data) / rows
 	out = tensorfile.Aligned(len(h.ids) * size)
-	err = h.inFile(func() error {
+	err = h.Read(func() error {
 		for i, id := range h.ids {
 			copy(out[i*size:(i+1)*size], data[int(id)*size:])
 		}
@@ -444,13 +444,13 @@ func (h *Head) String() string {
 }
 
 // Read runs f, which may read the rows. If the file fails meanwhile, that is the error.
-func (h *Head) Read(f func() error) error {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if h.closed {
-		return h.fail("data", "found a closed head, expected an open one")
+func (h *Head) Read(f func() error) (err error) {
+	before, err := h.Enter()
+	if err != nil {
+		return err
 	}
-	return h.inFile(f)
+	defer h.Leave(before, &err)
+	return f()
 }
 
 // Enter begins what [Head.Read] does, without a closure, which would be memory for each query. There
@@ -481,20 +481,8 @@ func (h *Head) Leave(before bool, err *error) {
 	}
 	defer h.mu.RUnlock()
 	if h.mapped && mem.EndGuard(before, recover()) {
-		*err = h.gone()
+		*err = h.fail("data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
 	}
-}
-
-// inFile runs f, which reads rows that may be in a mapped file.
-func (h *Head) inFile(f func() error) error {
-	if !h.mapped {
-		return f()
-	}
-	return mem.Guard(f, h.gone)
-}
-
-func (h *Head) gone() error {
-	return h.fail("data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
 }
 
 // Check reads all rows and returns an error that names the first NaN or infinity.

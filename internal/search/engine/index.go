@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"github.com/learning-to-screen/l2s/internal/ground/precision"
-	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"github.com/learning-to-screen/l2s/internal/search/previewing"
 	"github.com/learning-to-screen/l2s/internal/search/screening"
 )
@@ -203,15 +202,9 @@ func (x *Index) Check(l *Layer) error {
 	if x.file == nil {
 		return errNoIndex
 	}
-	if x.dim != l.Dim() || x.labels != l.Labels() {
-		return exact.Invalid(exact.ErrLayer, "l2s: index: found a %s for %d labels x %d, expected the layer's %d x %d", x.kind, x.labels, x.dim, l.Labels(), l.Dim())
+	var other [32]byte // of a screen for any layer of its shape
+	if x.preview != nil {
+		other = previewing.FingerprintOf(l.exact)
 	}
-	made := x.fingerprint
-	if x.screen != nil && made == [32]byte{} { // for any layer of its shape
-		return nil
-	}
-	if l.exact.Fingerprint() != made && (x.preview == nil || previewing.FingerprintOf(l.exact) != made) {
-		return l.exact.Another(x.kind, made)
-	}
-	return nil
+	return l.exact.Fits(x.kind, x.labels, x.dim, x.fingerprint, other)
 }

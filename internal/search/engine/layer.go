@@ -159,9 +159,6 @@ func (l *Layer) Read(f func() error) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	if l.head == nil {
-		return f()
-	}
 	return l.head.Read(f)
 }
 

@@ -130,10 +130,12 @@ func Check(r *Request, labels, k int) error {
 	return r.Among.check(labels)
 }
 
-func (l *Labels) check(labels int) error {
-	for i, id := range l.ids {
+func (l *Labels) check(labels int) error { return checkIDs("ids", l.ids, labels) }
+
+func checkIDs(name string, ids []uint32, labels int) error {
+	for i, id := range ids {
 		if uint64(id) >= uint64(labels) {
-			return Invalid(ErrRequest, "l2s: ids[%d]: found label %d, expected one below the %d labels", i, id, labels)
+			return Invalid(ErrRequest, "l2s: %s[%d]: found label %d, expected one below the %d labels", name, i, id, labels)
 		}
 	}
 	return nil
@@ -163,10 +165,8 @@ func (r *Request) check(labels, k int) error {
 	if !(r.Budget >= 0) {
 		return Invalid(ErrRequest, "l2s: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget)
 	}
-	for i, id := range r.Also {
-		if uint64(id) >= uint64(labels) {
-			return Invalid(ErrRequest, "l2s: also[%d]: found label %d, expected one below the %d labels", i, id, labels)
-		}
+	if err := checkIDs("also", r.Also, labels); err != nil {
+		return err
 	}
 	for i, b := range r.Biases {
 		switch {
@@ -198,6 +198,3 @@ const (
 	FromLayer Source = iota // all labels of the request: the answer is exact
 	FromSet                 // the candidates that a screen has for the context
 )
-
-// String returns "layer" or "set".
-func (s Source) String() string { return [...]string{FromLayer: "layer", FromSet: "set"}[s] }
