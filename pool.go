@@ -73,8 +73,9 @@ func (p *Pool) SearchBatch(dst []Prediction, answers []Answer, contexts []float3
 }
 
 // LogProb is [Searcher.LogProb].
-func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (x float64, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
+func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
+	var x float64
+	err := p.Do(func(s *Searcher) (err error) {
 		x, err = s.LogProb(h, id, temperature)
 		return err
 	})
