@@ -54,7 +54,8 @@ func (p *Pool) Do(f func(s *Searcher) error) error {
 
 // TopK is [Searcher.TopK].
 func (p *Pool) TopK(dst []Prediction, h []float32) (n int, err error) {
-	return p.pool().TopK(inside(dst), h)
+	a, err := p.Search(dst, h, Request{})
+	return a.Count, err
 }
 
 // Search is [Searcher.Search].
@@ -73,7 +74,12 @@ func (p *Pool) SearchBatch(dst []Prediction, answers []Answer, contexts []float3
 
 // LogProb is [Searcher.LogProb].
 func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
-	return p.pool().LogProb(h, id, temperature)
+	var x float64
+	err := p.Do(func(s *Searcher) (err error) {
+		x, err = s.LogProb(h, id, temperature)
+		return err
+	})
+	return x, err
 }
 
 // AuditOptions are the options of [Pool.Audit]. The zero value is ready.

@@ -221,8 +221,13 @@ func (o *Options) contextBytes(layer *l2s.Layer) int64 {
 func (l *Learner) begin() error {
 	var stored *screening.Model
 	if l.o.Keep != "" {
-		var err error
-		if stored, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		x, err := engine.Load(l.o.Keep)
+		if err == nil {
+			if stored = x.Screen(); stored == nil {
+				err = fmt.Errorf("%s: found a preview, expected a screen", l.o.Keep)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
 	"github.com/learning-to-screen/l2s/internal/ground/ranking"
 	"github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/internal/search/exact"
@@ -58,7 +59,7 @@ type Sampler struct {
 	random *rand.Rand
 	stats  Stats
 	labels int
-	guard  engine.Guard // of the layer
+	file   *heads.Head // that has the rows of the layer
 
 	edits    edits  // of the draw
 	finder   finder // of logits, and of the best labels of the layer
@@ -104,7 +105,7 @@ func New(l *l2s.Layer, x *l2s.Index, o Options) (*Sampler, error) {
 	}
 	o.Order = slices.Clone(o.Order)
 	s := &Sampler{
-		o: o, plan: o.plan(), labels: l.Labels(), guard: layer.Guard(), random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)),
+		o: o, plan: o.plan(), labels: l.Labels(), file: layer.Head(), random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)),
 		finder: finder{layer: exact.NewSearcher(layer.Exact()), query: exact.NewQuery(l.Dim()), budget: o.Budget},
 	}
 	s.edits = edits{o: &s.o, order: s.plan.edited, marks: make([]uint32, s.labels)}
@@ -158,11 +159,11 @@ func (s *Sampler) Stats() Stats { return s.stats }
 // with l2s.ErrContext or l2s.ErrRequest, if h is not a context or the edits are
 // not for the layer, and an error if they leave no label.
 func (s *Sampler) Draw(h []float32, e Edits) (t Token, err error) {
-	before, err := s.guard.Enter()
+	before, err := s.file.Enter()
 	if err != nil {
 		return Token{}, err
 	}
-	defer s.guard.Leave(before, &err)
+	defer s.file.Leave(before, &err)
 	if err := s.edits.set(&e); err != nil {
 		return Token{}, err
 	}

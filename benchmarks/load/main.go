@@ -64,9 +64,13 @@ func run(weights, bias, contexts, path string, queries, goroutines, k int) error
 		return err
 	}
 	defer release()
-	model, err := screening.Load(path)
+	index, err := engine.Load(path)
 	if err != nil {
 		return err
+	}
+	model := index.Screen()
+	if model == nil {
+		return fmt.Errorf("%s: found a preview, expected a screen", path)
 	}
 	start := time.Now()
 	want, err := answers(model, layer, h, k)

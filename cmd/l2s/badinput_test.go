@@ -254,8 +254,8 @@ func TestBadScreens(t *testing.T) {
 		add("foreign", func(t *testing.T, dir string) {
 			writeFile(t, filepath.Join(dir, "m.l2s"), readFile(t, filepath.Join(dir, "W.npy")))
 		}, map[bool]string{
-			false: "not a screen file\n",
-			true:  "not a screen file; l2s inspect takes a screen, a preview, or a model: a folder, a GGUF file, or a tensor\n",
+			false: "expected a preview, 89 4c 32 50 0d 0a 1a 0a, or a screen, 89 4c 32 53 0d 0a 1a 0a\n",
+			true:  "or a screen, 89 4c 32 53 0d 0a 1a 0a; l2s inspect takes a screen, a preview, or a model: a folder, a GGUF file, or a tensor\n",
 		}[verb[0] == "inspect"])
 		add("truncated", truncated("m.l2s", 100), "file size: found", "expected")
 		if verb[0] == "inspect" {

@@ -211,23 +211,18 @@ func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err e
 func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if f.screen && len(f.files) > 0 {
 		in.path = f.files[0]
-		if f.previews && isPreview(in.path) {
-			if in.preview, err = loading(ctx, previewing.Load, in.path); err != nil {
-				return err
-			}
-		} else if in.screen, err = loading(ctx, screening.Load, in.path); err != nil {
-			if f.inputs == nil {
+		if in.index, err = loading(ctx, l2s.Load, in.path); err != nil {
+			if f.inputs == nil && !isPreview(in.path) {
 				return explained(in.path, err)
 			}
 			return err
 		}
-		if in.preview != nil {
-			in.index = (*l2s.Index)(engine.OfPreview(in.preview))
-		} else {
-			in.index = (*l2s.Index)(engine.OfScreen(in.screen))
-			if json.Unmarshal(in.screen.Record(), &in.record) != nil {
-				in.record = train.Record{}
-			}
+		in.screen, in.preview = (*engine.Index)(in.index).Screen(), (*engine.Index)(in.index).Preview()
+		if in.preview != nil && !f.previews {
+			return fmt.Errorf("%s: found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, and l2s-llama --fast one beside the model: MODEL.gguf.l2p", in.path)
+		}
+		if json.Unmarshal(in.index.Record(), &in.record) != nil {
+			in.record = train.Record{}
 		}
 	}
 	if f.inputs == nil {

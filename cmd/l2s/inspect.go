@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/files/heads"
 	"github.com/learning-to-screen/l2s/internal/files/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/ground/precision"
 	"github.com/learning-to-screen/l2s/internal/ground/progress"
+	"github.com/learning-to-screen/l2s/internal/search/engine"
 	"github.com/learning-to-screen/l2s/internal/search/previewing"
 	"github.com/learning-to-screen/l2s/internal/search/screening"
 	"github.com/learning-to-screen/l2s/train"
@@ -154,11 +156,11 @@ type previewResult struct {
 
 // inspectPreview shows the content of a preview.
 func inspectPreview(ctx context.Context, path string) (fmt.Stringer, error) {
-	m, err := loading(ctx, previewing.Load, path)
+	x, err := loading(ctx, l2s.Load, path)
 	if err != nil {
 		return nil, err
 	}
-	return previewResultOf(m, path)
+	return previewResultOf((*engine.Index)(x).Preview(), path)
 }
 
 // previewResultOf returns the result for the preview in a file.

@@ -48,7 +48,7 @@ func evaluateOwn(ctx context.Context, in *inputs, rows []float32, labels int, bu
 	}
 	m := in.preview
 	ids := evaluate.OwnSample(l.Labels(), labels, 0)
-	rungs := []previewing.Rung{m.Parts().RungOf(budget)}
+	rungs := []previewing.Rung{*m.Parts().RungOf(budget)}
 	p.Start("own states", "labels", len(ids))
 	outcomes, err := o.Outcomes(ctx, ids, 0, func() evaluate.Method { return previewing.NewSteps(m.Over(l), rungs, 0) }, parallel.Counter(len(ids), p.Set))
 	if err != nil {

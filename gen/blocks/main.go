@@ -103,7 +103,7 @@ func function(l emit.Level, k kind, contexts int) {
 		name, doc = "BlockBatch", fmt.Sprintf("%d contexts, with the intervals of context c at [c*ld]", contexts)
 	}
 	l.Function(name+k.suffix, "func(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)",
-		fmt.Sprintf("computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for %s. blocks is the number of blocks of a row, of %d weights each. b is a %s.", doc, k.weights, layout.BlockBound))
+		fmt.Sprintf("computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for %s. blocks is the number of blocks of a row. b is a %s.", doc, layout.BlockBound))
 	f := &fn{kind: k, l: l, contexts: contexts}
 	f.acc = l.Vecs(contexts * 64 / l.Bytes)
 	f.begin()

@@ -57,7 +57,7 @@ func blocks() *arm64.File {
 					name, doc = "BlockBatch", fmt.Sprintf("%d contexts, with the intervals of context c at [c*ld]", contexts)
 				}
 				f := file.Func(l, name+k.suffix, "func(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)",
-					fmt.Sprintf("computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for %s. blocks is the number of blocks of a row, of %d weights each. b is a %s.", doc, k.weights, layout.BlockBound))
+					fmt.Sprintf("computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for %s. blocks is the number of blocks of a row. b is a %s.", doc, layout.BlockBound))
 				(&blockBounds{Func: f, blockKind: k, contexts: contexts}).emit()
 			}
 		}

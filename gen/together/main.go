@@ -24,7 +24,7 @@ var (
 		{"quantize", []string{"MaxAbsBits", "Quantize"}},
 		{"int8", []string{"Int4PanelBounds", "Int8PanelBounds"}},
 		{"topk", []string{"KthOfLanes", "SelectAtLeast"}},
-		{"dispatch", []string{"PrefetchLines", "MaxAbsBits", "Quantize", "Int4PanelBounds", "Int8PanelBounds", "KthOfLanes", "SelectAtLeast", "RefGatherDot"}},
+		{"dispatch", []string{"PrefetchLines", "MaxAbsBits", "Quantize", "Int4PanelBounds", "Int8PanelBounds", "KthOfLanes", "SelectAtLeast", "RefGatherDotOf"}},
 	}
 	levels = []string{"AVX2", "", "AVX512"} // the functions that choose are in the middle
 )
@@ -54,8 +54,11 @@ func run(dir string) error {
 				continue
 			}
 			for _, function := range f.functions {
+				if level != "" {
+					function = strings.ToLower(function[:1]) + function[1:]
+				}
 				body, rest, ok := cut(text, function+level)
-				if !ok && function != "PrefetchLines" { // which has one form
+				if !ok && function != "prefetchLines" { // which has one form
 					return errors.New(path + ": no function " + function + level)
 				}
 				moved[level] += body

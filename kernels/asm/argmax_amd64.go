@@ -4,12 +4,8 @@
 
 package asm
 
-// ArgmaxDotAVX2 returns the row with the largest rows[i].h of n rows of d elements, the lowest of equals, and that score.
-//
 //go:noescape
-func ArgmaxDotAVX2(rows *float32, n int, h *float32, d int) (index int, score float32)
+func argmaxDotAVX2(rows *float32, n int, h *float32, d int) (index int, score float32)
 
-// ArgmaxDotAVX512 returns the row with the largest rows[i].h of n rows of d elements, the lowest of equals, and that score.
-//
 //go:noescape
-func ArgmaxDotAVX512(rows *float32, n int, h *float32, d int) (index int, score float32)
+func argmaxDotAVX512(rows *float32, n int, h *float32, d int) (index int, score float32)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func ArgmaxDotAVX2(rows *float32, n int, h *float32, d int) (index int, score float32)
+// func argmaxDotAVX2(rows *float32, n int, h *float32, d int) (index int, score float32)
 // Requires: AVX, FMA3, SSE
-TEXT ·ArgmaxDotAVX2(SB), NOSPLIT, $0-44
+TEXT ·argmaxDotAVX2(SB), NOSPLIT, $0-44
+	// returns the row with the largest rows[i].h of n rows of d elements, the lowest of equals, and that score.
 	MOVL  $0xff800000, AX
 	VMOVD AX, X0
 	XORQ  AX, AX
@@ -306,9 +307,10 @@ DATA tailmask<>+248(SB)/4, $0x00000000
 DATA tailmask<>+252(SB)/4, $0x00000000
 GLOBL tailmask<>(SB), RODATA|NOPTR, $256
 
-// func ArgmaxDotAVX512(rows *float32, n int, h *float32, d int) (index int, score float32)
+// func argmaxDotAVX512(rows *float32, n int, h *float32, d int) (index int, score float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
-TEXT ·ArgmaxDotAVX512(SB), NOSPLIT, $0-44
+TEXT ·argmaxDotAVX512(SB), NOSPLIT, $0-44
+	// returns the row with the largest rows[i].h of n rows of d elements, the lowest of equals, and that score.
 	MOVL  $0xff800000, AX
 	VMOVD AX, X0
 	XORQ  AX, AX

@@ -4,7 +4,5 @@
 
 package asm
 
-// ArgmaxDotNEON returns the row with the largest rows[i].h of n rows of d elements, the lowest of equals, and that score.
-//
 //go:noescape
-func ArgmaxDotNEON(rows *float32, n int, h *float32, d int) (index int, score float32)
+func argmaxDotNEON(rows *float32, n int, h *float32, d int) (index int, score float32)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func ArgmaxDotNEON(rows *float32, n int, h *float32, d int) (index int, score float32)
+// func argmaxDotNEON(rows *float32, n int, h *float32, d int) (index int, score float32)
 // Requires: ASIMD
-TEXT ·ArgmaxDotNEON(SB), NOSPLIT, $0-44
+TEXT ·argmaxDotNEON(SB), NOSPLIT, $0-44
+	// returns the row with the largest rows[i].h of n rows of d elements, the lowest of equals, and that score.
 	MOVZ $(65408<<16), R2
 	FMOVS R2, F0
 	MOVD ZR, R0

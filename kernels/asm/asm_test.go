@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -21,15 +22,15 @@ const baseline = "CMOV MMX+ SSE SSE2"
 
 // vnni lists the functions that are called only if VNNI is.
 var vnni = map[string]bool{
-	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
-	"Int4BoundsAVX512": true, "Int8BoundsStreamAVX512": true, "Int4BoundsStreamAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
-	"Int8PanelBoundsAVX512": true, "Int4PanelBoundsAVX512": true,
-	"Scores7AVX512": true, "Scores2AVX512": true, "Lines2AVX512": true,
+	"int8BoundsAVX512": true, "int8GatherBoundsAVX512": true,
+	"int4BoundsAVX512": true, "int8BoundsStreamAVX512": true, "int4BoundsStreamAVX512": true, "int8BoundsBatchAVX512": true, "int8GatherBoundsBatchAVX512": true,
+	"int8PanelBoundsAVX512": true, "int4PanelBoundsAVX512": true,
+	"scores7AVX512": true, "scores2AVX512": true, "lines2AVX512": true,
 }
 
 func init() {
 	for _, kind := range []string{"Q80", "Q40", "Q50", "Q41", "Q51", "Q4K", "Q5K", "Q6K"} {
-		vnni["BlockBounds"+kind+"AVX512"], vnni["BlockBatch"+kind+"AVX512"] = true, true
+		vnni["blockBounds"+kind+"AVX512"], vnni["blockBatch"+kind+"AVX512"] = true, true
 	}
 }
 
@@ -169,21 +170,22 @@ func TestARMFunctionsUseOnlyTheirLevel(t *testing.T) {
 	}
 }
 
-// choice is all that a function without a level does on each architecture: it looks at a variable,
-// sets ok, and jumps to a form.
+// choice is all that a function without a level does on each architecture: it may look at the type of
+// the rows, and after that at a variable; it sets ok, and jumps to a form.
 var choice = map[string]*regexp.Regexp{
-	"amd64": regexp.MustCompile(`^\tCMPB ·(\w+)\(SB\), \$0\n\tJEQ  (\w+)\n\tMOVB \$1, ok\+\d+\(FP\)\n\tJMP  ·(\w+)\(SB\)\n\n(\w+):\n`),
-	"arm64": regexp.MustCompile(`^\tMOVBU ·(\w+)\(SB\), R0\n\tCBZ   R0, (\w+)\n\tMOVB  R0, ok\+\d+\(FP\)\n\tJMP   ·(\w+)\(SB\)\n\n(\w+):\n`),
+	"amd64": regexp.MustCompile(`^(?:(\w+):\n\tCMPB element\+\d+\(FP\), \$(\d+)\n\tJNE  other(\w*)\n)?\tCMPB ·(\w+)\(SB\), \$0\n\tJEQ  (\w+)\n\tMOVB \$1, ok\+\d+\(FP\)\n\tJMP  ·(\w+)\(SB\)\n\n(\w+):\n`),
+	"arm64": regexp.MustCompile(`^(?:(\w+):\n\tMOVBU element\+\d+\(FP\), R0\n\tCMP   \$(\d+), R0\n\tBNE   other(\w*)\n)?\tMOVBU ·(\w+)\(SB\), R0\n\tCBZ   R0, (\w+)\n\tMOVB  R0, ok\+\d+\(FP\)\n\tJMP   ·(\w+)\(SB\)\n\n(\w+):\n`),
 }
 
 // TestEachFormIsChosenForItsLevel reads the functions that choose: each form is jumped to
 // once, from the function of its operation, if the variable of its level is set, and the better
-// ones come first.
+// ones come first. A function for rows of any type has those of each type behind its number.
 func TestEachFormIsChosenForItsLevel(t *testing.T) {
 	variables := map[string][]string{ // best first
 		"amd64": {"AVX512 hasVNNI", "AVX512 hasAVX512", "AVX2 hasAVX2"},
 		"arm64": {"NEONI8MM hasI8MM", "NEONDOT hasNEONDot", "NEON hasNEON"},
 	}
+	elements := []string{"", "F16", "BF16", "Q40", "Q50", "Q80", "Q4K", "Q5K", "Q6K", "Q41", "Q51"} // by kernels.Element
 	none := map[string]string{"amd64": "\tMOVB $0, ok+", "arm64": "\tMOVB ZR, ok+"}
 	form := regexp.MustCompile(`(?m)^// func (\w+?)(AVX512|AVX2|NEONI8MM|NEONDOT|NEON)\(`)
 	for arch, known := range variables {
@@ -201,19 +203,33 @@ func TestEachFormIsChosenForItsLevel(t *testing.T) {
 		for operation, rest := range choosers {
 			rest = strings.TrimSpace(rest[strings.Index(rest, "$0-"):])
 			_, rest, _ = strings.Cut(rest, "\n")
+			name, typed := strings.CutSuffix(operation, "Of")
+			if name = strings.ToLower(name[:1]) + name[1:]; typed {
+				rest = "first:\n" + rest
+			}
+			kind, end := "", "first" // the type, and the label after its forms
 			for last := -1; ; {
 				m := choice[arch].FindStringSubmatch(rest)
 				if m == nil {
 					break
 				}
 				rest = rest[len(m[0]):]
-				level, variable, _ := strings.Cut(want[m[3]], " ")
-				at := slices.Index(known, want[m[3]])
-				if m[3] != operation+level || m[1] != variable || m[2] != m[4] || at <= last {
-					t.Errorf("%s: %s: found a jump to %s for %s, expected a lower level's, for %q", arch, operation, m[3], m[1], want[m[3]])
+				if m[1] != "" {
+					if number := slices.Index(elements, m[3]); strconv.Itoa(number) != m[2] || m[1] != end {
+						t.Errorf("%s: %s: found the number %s for %q at %s, expected %d at %s", arch, operation, m[2], m[3], m[1], number, end)
+					}
+					kind, end, last = m[3], "other"+m[3], -1
+				}
+				level, variable, _ := strings.Cut(want[m[6]], " ")
+				at := slices.Index(known, want[m[6]])
+				if m[6] != name+kind+level || m[4] != variable || m[5] != m[7] || at <= last {
+					t.Errorf("%s: %s: found a jump to %s for %s, expected a lower level's, for %q", arch, operation, m[6], m[4], want[m[6]])
 				}
 				last = at
-				delete(want, m[3])
+				delete(want, m[6])
+			}
+			if typed {
+				rest = strings.TrimPrefix(rest, end+":\n")
 			}
 			if !strings.HasPrefix(rest, none[arch]) || strings.Count(rest, "\n") != 1 || !strings.HasSuffix(rest, "(FP)\n\tRET") {
 				t.Errorf("%s: %s: found %q after the jumps, expected that ok is false", arch, operation, rest)

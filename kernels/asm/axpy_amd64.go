@@ -4,12 +4,8 @@
 
 package asm
 
-// AxpyAVX2 computes dst[i] += a*float64(x[i]) for n elements.
-//
 //go:noescape
-func AxpyAVX2(dst *float64, a float64, x *float32, n int)
+func axpyAVX2(dst *float64, a float64, x *float32, n int)
 
-// AxpyAVX512 computes dst[i] += a*float64(x[i]) for n elements.
-//
 //go:noescape
-func AxpyAVX512(dst *float64, a float64, x *float32, n int)
+func axpyAVX512(dst *float64, a float64, x *float32, n int)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func AxpyAVX2(dst *float64, a float64, x *float32, n int)
+// func axpyAVX2(dst *float64, a float64, x *float32, n int)
 // Requires: AVX, FMA3
-TEXT ·AxpyAVX2(SB), NOSPLIT, $0-32
+TEXT ·axpyAVX2(SB), NOSPLIT, $0-32
+	// computes dst[i] += a*float64(x[i]) for n elements.
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         n+24(FP), DX
@@ -67,9 +68,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func AxpyAVX512(dst *float64, a float64, x *float32, n int)
+// func axpyAVX512(dst *float64, a float64, x *float32, n int)
 // Requires: AVX, AVX512F, FMA3
-TEXT ·AxpyAVX512(SB), NOSPLIT, $0-32
+TEXT ·axpyAVX512(SB), NOSPLIT, $0-32
+	// computes dst[i] += a*float64(x[i]) for n elements.
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         n+24(FP), DX

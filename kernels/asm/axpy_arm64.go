@@ -4,7 +4,5 @@
 
 package asm
 
-// AxpyNEON computes dst[i] += a*float64(x[i]) for n elements.
-//
 //go:noescape
-func AxpyNEON(dst *float64, a float64, x *float32, n int)
+func axpyNEON(dst *float64, a float64, x *float32, n int)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func AxpyNEON(dst *float64, a float64, x *float32, n int)
+// func axpyNEON(dst *float64, a float64, x *float32, n int)
 // Requires: ASIMD
-TEXT ·AxpyNEON(SB), NOSPLIT, $0-32
+TEXT ·axpyNEON(SB), NOSPLIT, $0-32
+	// computes dst[i] += a*float64(x[i]) for n elements.
 	MOVD dst+0(FP), R0
 	MOVD x+16(FP), R1
 	MOVD n+24(FP), R2

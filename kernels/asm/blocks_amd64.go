@@ -4,162 +4,98 @@
 
 package asm
 
-// BlockBoundsQ80AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ80AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ40AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ40AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ40AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ40AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ40AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ40AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ50AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ50AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ50AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ50AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ50AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ50AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ41AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ41AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ41AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ41AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ41AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ41AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ51AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ51AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ51AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ51AVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ51AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ51AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ4KAVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ4KAVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ5KAVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ5KAVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ6KAVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ6KAVX2 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ80AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ80AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ40AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ40AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ50AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ50AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ41AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ41AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ51AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ51AVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ4KAVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ4KAVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ5KAVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ5KAVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBoundsQ6KAVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBoundsQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 
-// BlockBatchQ6KAVX512 computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+func blockBatchQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func BlockBoundsQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBoundsQ80AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ80AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -126,9 +127,10 @@ DATA odd<>+48(SB)/8, $0xff00ff00ff00ff00
 DATA odd<>+56(SB)/8, $0xff00ff00ff00ff00
 GLOBL odd<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBatchQ80AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ80AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -308,9 +310,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ40AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ40AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBoundsQ40AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ40AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -455,9 +458,10 @@ DATA bytes128<>+48(SB)/8, $0x8080808080808080
 DATA bytes128<>+56(SB)/8, $0x8080808080808080
 GLOBL bytes128<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ40AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ40AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBatchQ40AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ40AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -652,9 +656,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ50AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ50AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBoundsQ50AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ50AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -827,9 +832,10 @@ DATA bits<>+48(SB)/8, $0x8040201008040201
 DATA bits<>+56(SB)/8, $0x8040201008040201
 GLOBL bits<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ50AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ50AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBatchQ50AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ50AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -1042,9 +1048,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ41AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ41AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBoundsQ41AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ41AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -1182,9 +1189,10 @@ DATA bytes15<>+48(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA bytes15<>+56(SB)/8, $0x0f0f0f0f0f0f0f0f
 GLOBL bytes15<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ41AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ41AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBatchQ41AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ41AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -1391,9 +1399,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ51AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ51AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBoundsQ51AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ51AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -1549,9 +1558,10 @@ DATA bytes16<>+48(SB)/8, $0x1010101010101010
 DATA bytes16<>+56(SB)/8, $0x1010101010101010
 GLOBL bytes16<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ51AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ51AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBatchQ51AVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ51AVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -1776,9 +1786,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBoundsQ4KAVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ4KAVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU odd<>+0(SB), Y2
 	VMOVDQU bytes15<>+0(SB), Y3
 	XORQ    AX, AX
@@ -1991,9 +2002,10 @@ block:
 	VZEROUPPER
 	RET
 
-// func BlockBatchQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBatchQ4KAVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ4KAVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -2465,9 +2477,10 @@ DATA lanes7_8<>+48(SB)/8, $0x0000000800000008
 DATA lanes7_8<>+56(SB)/8, $0x0000000800000008
 GLOBL lanes7_8<>(SB), RODATA|NOPTR, $64
 
-// func BlockBoundsQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBoundsQ5KAVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ5KAVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU odd<>+0(SB), Y2
 	VMOVDQU bytes15<>+0(SB), Y3
 	VMOVDQU bytes16<>+0(SB), Y4
@@ -2705,9 +2718,10 @@ block:
 	VZEROUPPER
 	RET
 
-// func BlockBatchQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBatchQ5KAVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ5KAVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -3130,9 +3144,10 @@ block:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBoundsQ6KAVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ6KAVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU odd<>+0(SB), Y2
 	VMOVDQU bytes60<>+0(SB), Y3
 	VMOVDQU bytes192<>+0(SB), Y4
@@ -3375,9 +3390,10 @@ DATA bytes170<>+48(SB)/8, $0xaaaaaaaaaaaaaaaa
 DATA bytes170<>+56(SB)/8, $0xaaaaaaaaaaaaaaaa
 GLOBL bytes170<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·BlockBatchQ6KAVX2(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ6KAVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	XORQ AX, AX
 	MOVQ b+56(FP), CX
 	MOVQ 24(CX), DX
@@ -3734,9 +3750,10 @@ block:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
-TEXT ·BlockBoundsQ80AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ80AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z1
 	VMOVDQU64 lanes0_8<>+0(SB), Z2
 	VMOVDQU64 lanes2_8<>+0(SB), Z3
@@ -3887,9 +3904,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
-TEXT ·BlockBatchQ80AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ80AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z4
 	VMOVDQU64 lanes0_8<>+0(SB), Z5
 	VMOVDQU64 lanes2_8<>+0(SB), Z6
@@ -4113,9 +4131,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
-TEXT ·BlockBoundsQ40AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ40AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z1
 	VMOVDQU64 bytes240<>+0(SB), Z2
 	VMOVDQU64 lanes0_8<>+0(SB), Z3
@@ -4285,9 +4304,10 @@ DATA dwords32_4_0<>+48(SB)/8, $0x0000000000000000
 DATA dwords32_4_0<>+56(SB)/8, $0x0000000000000000
 GLOBL dwords32_4_0<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
-TEXT ·BlockBatchQ40AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ40AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z4
 	VMOVDQU64 bytes240<>+0(SB), Z5
 	VMOVDQU64 lanes0_8<>+0(SB), Z6
@@ -4520,9 +4540,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
-TEXT ·BlockBoundsQ50AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ50AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z1
 	VMOVDQU64 bytes120<>+0(SB), Z2
 	VMOVDQU64 lanes0_8<>+0(SB), Z3
@@ -4706,9 +4727,10 @@ DATA dwords32_3_31<>+48(SB)/8, $0x0000001f0000001f
 DATA dwords32_3_31<>+56(SB)/8, $0x0000001f0000001f
 GLOBL dwords32_3_31<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
-TEXT ·BlockBatchQ50AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ50AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z4
 	VMOVDQU64 bytes120<>+0(SB), Z5
 	VMOVDQU64 lanes0_8<>+0(SB), Z6
@@ -4955,9 +4977,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·BlockBoundsQ41AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ41AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z1
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
@@ -5083,9 +5106,10 @@ DATA dwords32_0_28<>+48(SB)/8, $0x0000001c0000001c
 DATA dwords32_0_28<>+56(SB)/8, $0x0000001c0000001c
 GLOBL dwords32_0_28<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·BlockBatchQ41AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ41AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z4
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
@@ -5256,9 +5280,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·BlockBoundsQ51AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ51AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z1
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
@@ -5380,9 +5405,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBatchQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
-TEXT ·BlockBatchQ51AVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ51AVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z4
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
@@ -5559,9 +5585,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·BlockBoundsQ4KAVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ4KAVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z1
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
@@ -5741,9 +5768,10 @@ DATA halves64_0_4<>+48(SB)/8, $0x0004000400040004
 DATA halves64_0_4<>+56(SB)/8, $0x0004000400040004
 GLOBL halves64_0_4<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·BlockBatchQ4KAVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ4KAVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z4
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
@@ -5998,9 +6026,10 @@ block:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·BlockBoundsQ5KAVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ5KAVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z1
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
@@ -6219,9 +6248,10 @@ DATA bit6<>+48(SB)/8, $0x8080808080808080
 DATA bit6<>+56(SB)/8, $0x8080808080808080
 GLOBL bit6<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·BlockBatchQ5KAVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ5KAVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z4
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
@@ -6485,9 +6515,10 @@ block:
 	VZEROUPPER
 	RET
 
-// func BlockBoundsQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBoundsQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·BlockBoundsQ6KAVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ6KAVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z1
 	VMOVDQU64 bytes192<>+0(SB), Z2
 	MOVL      $0x0000ff00, AX
@@ -6658,9 +6689,10 @@ DATA halves64_2_0<>+48(SB)/8, $0x0000000000000000
 DATA halves64_2_0<>+56(SB)/8, $0x0000000000000000
 GLOBL halves64_2_0<>(SB), RODATA|NOPTR, $64
 
-// func BlockBatchQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// func blockBatchQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·BlockBatchQ6KAVX512(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ6KAVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	VMOVDQU64 odd<>+0(SB), Z4
 	VMOVDQU64 bytes192<>+0(SB), Z5
 	MOVL      $0x0000ff00, AX

@@ -4,162 +4,98 @@
 
 package asm
 
-// BlockBoundsQ80NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ80NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ80NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ80NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ80NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ80NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ40NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ40NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ40NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ40NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ40NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ40NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ50NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ50NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ50NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ50NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ50NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ50NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ41NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ41NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ41NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ41NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ41NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ41NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ51NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ51NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ51NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ51NEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ51NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ51NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ4KNEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ4KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ4KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ4KNEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ4KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ4KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ5KNEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ5KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ5KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ5KNEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ5KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ5KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ6KNEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ6KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ6KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ6KNEON computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ6KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ6KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ80NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ80NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ80NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ80NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ80NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ80NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ40NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ40NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ40NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ40NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ40NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ40NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ50NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ50NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ50NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ50NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ50NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ50NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ41NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ41NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ41NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ41NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ41NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ41NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ51NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ51NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ51NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ51NEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 32 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ51NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ51NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ4KNEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ4KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ4KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ4KNEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ4KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ4KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ5KNEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ5KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ5KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ5KNEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ5KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ5KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBoundsQ6KNEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBoundsQ6KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBoundsQ6KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 
-// BlockBatchQ6KNEONDOT computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row, of 256 weights each. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
-//
 //go:noescape
-func BlockBatchQ6KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+func blockBatchQ6KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)

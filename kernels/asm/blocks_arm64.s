@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func BlockBoundsQ80NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ80NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBoundsQ80NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ80NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -144,9 +145,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ80NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ80NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBatchQ80NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ80NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -462,9 +464,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ40NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ40NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBoundsQ40NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ40NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -612,9 +615,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ40NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ40NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBatchQ40NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ40NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -940,9 +944,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ50NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ50NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBoundsQ50NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ50NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -1119,9 +1124,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ50NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ50NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBatchQ50NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ50NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -1476,9 +1482,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ41NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ41NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBoundsQ41NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ41NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -1627,9 +1634,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ41NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ41NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBatchQ41NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ41NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -1974,9 +1982,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ51NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ51NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBoundsQ51NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ51NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -2154,9 +2163,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ51NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ51NEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBatchQ51NEON(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ51NEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -2530,9 +2540,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ4KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ4KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBoundsQ4KNEON(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ4KNEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -2889,9 +2900,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ4KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ4KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBatchQ4KNEON(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ4KNEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -3930,9 +3942,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ5KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ5KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBoundsQ5KNEON(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ5KNEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -4329,9 +4342,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ5KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ5KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBatchQ5KNEON(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ5KNEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -5410,9 +5424,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ6KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ6KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBoundsQ6KNEON(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ6KNEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -5805,9 +5820,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ6KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ6KNEON(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD
-TEXT ·BlockBatchQ6KNEON(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ6KNEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -6810,9 +6826,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ80NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ80NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBoundsQ80NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ80NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -6930,9 +6947,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ80NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ80NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBatchQ80NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ80NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -7168,9 +7186,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ40NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ40NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBoundsQ40NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ40NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -7298,9 +7317,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ40NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ40NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBatchQ40NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ40NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -7546,9 +7566,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ50NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ50NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBoundsQ50NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ50NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -7705,9 +7726,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ50NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ50NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBatchQ50NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ50NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -7982,9 +8004,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ41NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ41NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBoundsQ41NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ41NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -8113,9 +8136,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ41NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ41NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBatchQ41NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ41NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -8380,9 +8404,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ51NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ51NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBoundsQ51NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ51NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -8540,9 +8565,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ51NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ51NEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBatchQ51NEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ51NEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -8836,9 +8862,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ4KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ4KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBoundsQ4KNEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ4KNEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -9115,9 +9142,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ4KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ4KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBatchQ4KNEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ4KNEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -9836,9 +9864,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ5KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ5KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBoundsQ5KNEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ5KNEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -10155,9 +10184,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ5KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ5KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBatchQ5KNEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ5KNEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -10916,9 +10946,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBoundsQ6KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBoundsQ6KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBoundsQ6KNEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBoundsQ6KNEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2
@@ -11231,9 +11262,10 @@ sums:
 	BLT row
 	RET
 
-// func BlockBatchQ6KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
+// func blockBatchQ6KNEONDOT(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·BlockBatchQ6KNEONDOT(SB), NOSPLIT, $0-64
+TEXT ·blockBatchQ6KNEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD rows+24(FP), R2

@@ -9,13 +9,13 @@ TEXT ·Add(SB), NOSPLIT, $0-25
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+24(FP)
-	JMP  ·AddAVX512(SB)
+	JMP  ·addAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+24(FP)
-	JMP  ·AddAVX2(SB)
+	JMP  ·addAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+24(FP)
@@ -26,13 +26,13 @@ TEXT ·AddReach(SB), NOSPLIT, $0-57
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+56(FP)
-	JMP  ·AddReachAVX512(SB)
+	JMP  ·addReachAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+56(FP)
-	JMP  ·AddReachAVX2(SB)
+	JMP  ·addReachAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+56(FP)
@@ -43,13 +43,13 @@ TEXT ·ArgmaxDot(SB), NOSPLIT, $0-45
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+44(FP)
-	JMP  ·ArgmaxDotAVX512(SB)
+	JMP  ·argmaxDotAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+44(FP)
-	JMP  ·ArgmaxDotAVX2(SB)
+	JMP  ·argmaxDotAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+44(FP)
@@ -60,288 +60,266 @@ TEXT ·Axpy(SB), NOSPLIT, $0-33
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+32(FP)
-	JMP  ·AxpyAVX512(SB)
+	JMP  ·axpyAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+32(FP)
-	JMP  ·AxpyAVX2(SB)
+	JMP  ·axpyAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+32(FP)
 	RET
 
-// func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ40(SB), NOSPLIT, $0-65
+// func BlockBatchOf(lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte, element uint8) (ok bool)
+TEXT ·BlockBatchOf(SB), NOSPLIT, $0-73
+	CMPB element+64(FP), $3
+	JNE  otherQ40
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ40AVX512(SB)
+	JEQ  notQ40AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ40AVX512(SB)
 
-notAVX512:
+notQ40AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ40AVX2(SB)
+	JEQ  notQ40AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ40AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
+notQ40AVX2:
+otherQ40:
+	CMPB element+64(FP), $4
+	JNE  otherQ50
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notQ50AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ50AVX512(SB)
+
+notQ50AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ50AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ50AVX2(SB)
+
+notQ50AVX2:
+otherQ50:
+	CMPB element+64(FP), $5
+	JNE  otherQ80
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notQ80AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ80AVX512(SB)
+
+notQ80AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ80AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ80AVX2(SB)
+
+notQ80AVX2:
+otherQ80:
+	CMPB element+64(FP), $6
+	JNE  otherQ4K
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notQ4KAVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ4KAVX512(SB)
+
+notQ4KAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ4KAVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ4KAVX2(SB)
+
+notQ4KAVX2:
+otherQ4K:
+	CMPB element+64(FP), $7
+	JNE  otherQ5K
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notQ5KAVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ5KAVX512(SB)
+
+notQ5KAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ5KAVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ5KAVX2(SB)
+
+notQ5KAVX2:
+otherQ5K:
+	CMPB element+64(FP), $8
+	JNE  otherQ6K
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notQ6KAVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ6KAVX512(SB)
+
+notQ6KAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ6KAVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ6KAVX2(SB)
+
+notQ6KAVX2:
+otherQ6K:
+	CMPB element+64(FP), $9
+	JNE  otherQ41
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notQ41AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ41AVX512(SB)
+
+notQ41AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ41AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ41AVX2(SB)
+
+notQ41AVX2:
+otherQ41:
+	CMPB element+64(FP), $10
+	JNE  otherQ51
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notQ51AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ51AVX512(SB)
+
+notQ51AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ51AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBatchQ51AVX2(SB)
+
+notQ51AVX2:
+otherQ51:
+	MOVB $0, ok+72(FP)
 	RET
 
-// func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ41(SB), NOSPLIT, $0-65
+// func BlockBoundsOf(lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte, element uint8) (ok bool)
+TEXT ·BlockBoundsOf(SB), NOSPLIT, $0-73
+	CMPB element+64(FP), $3
+	JNE  otherQ40
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ41AVX512(SB)
+	JEQ  notQ40AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ40AVX512(SB)
 
-notAVX512:
+notQ40AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ41AVX2(SB)
+	JEQ  notQ40AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ40AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ4K(SB), NOSPLIT, $0-65
+notQ40AVX2:
+otherQ40:
+	CMPB element+64(FP), $4
+	JNE  otherQ50
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ4KAVX512(SB)
+	JEQ  notQ50AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ50AVX512(SB)
 
-notAVX512:
+notQ50AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ4KAVX2(SB)
+	JEQ  notQ50AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ50AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ50(SB), NOSPLIT, $0-65
+notQ50AVX2:
+otherQ50:
+	CMPB element+64(FP), $5
+	JNE  otherQ80
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ50AVX512(SB)
+	JEQ  notQ80AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ80AVX512(SB)
 
-notAVX512:
+notQ80AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ50AVX2(SB)
+	JEQ  notQ80AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ80AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ51(SB), NOSPLIT, $0-65
+notQ80AVX2:
+otherQ80:
+	CMPB element+64(FP), $6
+	JNE  otherQ4K
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ51AVX512(SB)
+	JEQ  notQ4KAVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ4KAVX512(SB)
 
-notAVX512:
+notQ4KAVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ51AVX2(SB)
+	JEQ  notQ4KAVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ4KAVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ5K(SB), NOSPLIT, $0-65
+notQ4KAVX2:
+otherQ4K:
+	CMPB element+64(FP), $7
+	JNE  otherQ5K
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ5KAVX512(SB)
+	JEQ  notQ5KAVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ5KAVX512(SB)
 
-notAVX512:
+notQ5KAVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ5KAVX2(SB)
+	JEQ  notQ5KAVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ5KAVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ6K(SB), NOSPLIT, $0-65
+notQ5KAVX2:
+otherQ5K:
+	CMPB element+64(FP), $8
+	JNE  otherQ6K
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ6KAVX512(SB)
+	JEQ  notQ6KAVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ6KAVX512(SB)
 
-notAVX512:
+notQ6KAVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ6KAVX2(SB)
+	JEQ  notQ6KAVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ6KAVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ80(SB), NOSPLIT, $0-65
+notQ6KAVX2:
+otherQ6K:
+	CMPB element+64(FP), $9
+	JNE  otherQ41
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ80AVX512(SB)
+	JEQ  notQ41AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ41AVX512(SB)
 
-notAVX512:
+notQ41AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBatchQ80AVX2(SB)
+	JEQ  notQ41AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ41AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ40(SB), NOSPLIT, $0-65
+notQ41AVX2:
+otherQ41:
+	CMPB element+64(FP), $10
+	JNE  otherQ51
 	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ40AVX512(SB)
+	JEQ  notQ51AVX512
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ51AVX512(SB)
 
-notAVX512:
+notQ51AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ40AVX2(SB)
+	JEQ  notQ51AVX2
+	MOVB $1, ok+72(FP)
+	JMP  ·blockBoundsQ51AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ41(SB), NOSPLIT, $0-65
-	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ41AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ41AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ4K(SB), NOSPLIT, $0-65
-	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ4KAVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ4KAVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ50(SB), NOSPLIT, $0-65
-	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ50AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ50AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ51(SB), NOSPLIT, $0-65
-	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ51AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ51AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ5K(SB), NOSPLIT, $0-65
-	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ5KAVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ5KAVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ6K(SB), NOSPLIT, $0-65
-	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ6KAVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ6KAVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+64(FP)
-	RET
-
-// func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ80(SB), NOSPLIT, $0-65
-	CMPB ·hasVNNI(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ80AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·BlockBoundsQ80AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+64(FP)
+notQ51AVX2:
+otherQ51:
+	MOVB $0, ok+72(FP)
 	RET
 
 // func Encode(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32, ok bool)
@@ -349,13 +327,13 @@ TEXT ·Encode(SB), NOSPLIT, $0-41
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
-	JMP  ·EncodeAVX512(SB)
+	JMP  ·encodeAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
-	JMP  ·EncodeAVX2(SB)
+	JMP  ·encodeAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+40(FP)
@@ -366,13 +344,13 @@ TEXT ·ExpCentres(SB), NOSPLIT, $0-41
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
-	JMP  ·ExpCentresAVX512(SB)
+	JMP  ·expCentresAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
-	JMP  ·ExpCentresAVX2(SB)
+	JMP  ·expCentresAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+40(FP)
@@ -383,13 +361,13 @@ TEXT ·ExpStore(SB), NOSPLIT, $0-41
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
-	JMP  ·ExpStoreAVX512(SB)
+	JMP  ·expStoreAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
-	JMP  ·ExpStoreAVX2(SB)
+	JMP  ·expStoreAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+40(FP)
@@ -400,13 +378,13 @@ TEXT ·ExpSum(SB), NOSPLIT, $0-33
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+32(FP)
-	JMP  ·ExpSumAVX512(SB)
+	JMP  ·expSumAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+32(FP)
-	JMP  ·ExpSumAVX2(SB)
+	JMP  ·expSumAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+32(FP)
@@ -417,13 +395,13 @@ TEXT ·GatherDot(SB), NOSPLIT, $0-49
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·GatherDotAVX512(SB)
+	JMP  ·gatherDotAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
-	JMP  ·GatherDotAVX2(SB)
+	JMP  ·gatherDotAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+48(FP)
@@ -434,13 +412,13 @@ TEXT ·Int4Bounds(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·Int4BoundsAVX512(SB)
+	JMP  ·int4BoundsAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
-	JMP  ·Int4BoundsAVX2(SB)
+	JMP  ·int4BoundsAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+48(FP)
@@ -451,7 +429,7 @@ TEXT ·Int4BoundsStream(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·Int4BoundsStreamAVX512(SB)
+	JMP  ·int4BoundsStreamAVX512(SB)
 
 notAVX512:
 	MOVB $0, ok+48(FP)
@@ -462,13 +440,13 @@ TEXT ·Int8Bounds(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·Int8BoundsAVX512(SB)
+	JMP  ·int8BoundsAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
-	JMP  ·Int8BoundsAVX2(SB)
+	JMP  ·int8BoundsAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+48(FP)
@@ -479,13 +457,13 @@ TEXT ·Int8BoundsBatch(SB), NOSPLIT, $0-65
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
-	JMP  ·Int8BoundsBatchAVX512(SB)
+	JMP  ·int8BoundsBatchAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
-	JMP  ·Int8BoundsBatchAVX2(SB)
+	JMP  ·int8BoundsBatchAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+64(FP)
@@ -496,7 +474,7 @@ TEXT ·Int8BoundsStream(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·Int8BoundsStreamAVX512(SB)
+	JMP  ·int8BoundsStreamAVX512(SB)
 
 notAVX512:
 	MOVB $0, ok+48(FP)
@@ -507,13 +485,13 @@ TEXT ·Int8GatherBounds(SB), NOSPLIT, $0-57
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+56(FP)
-	JMP  ·Int8GatherBoundsAVX512(SB)
+	JMP  ·int8GatherBoundsAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+56(FP)
-	JMP  ·Int8GatherBoundsAVX2(SB)
+	JMP  ·int8GatherBoundsAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+56(FP)
@@ -524,13 +502,13 @@ TEXT ·Int8GatherBoundsBatch(SB), NOSPLIT, $0-73
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+72(FP)
-	JMP  ·Int8GatherBoundsBatchAVX512(SB)
+	JMP  ·int8GatherBoundsBatchAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+72(FP)
-	JMP  ·Int8GatherBoundsBatchAVX2(SB)
+	JMP  ·int8GatherBoundsBatchAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+72(FP)
@@ -541,13 +519,13 @@ TEXT ·Lines2(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·Lines2AVX512(SB)
+	JMP  ·lines2AVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
-	JMP  ·Lines2AVX2(SB)
+	JMP  ·lines2AVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+48(FP)
@@ -558,13 +536,13 @@ TEXT ·MaxCentre(SB), NOSPLIT, $0-29
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+28(FP)
-	JMP  ·MaxCentreAVX512(SB)
+	JMP  ·maxCentreAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+28(FP)
-	JMP  ·MaxCentreAVX2(SB)
+	JMP  ·maxCentreAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+28(FP)
@@ -575,13 +553,13 @@ TEXT ·MaxFloat64(SB), NOSPLIT, $0-25
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+24(FP)
-	JMP  ·MaxFloat64AVX512(SB)
+	JMP  ·maxFloat64AVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+24(FP)
-	JMP  ·MaxFloat64AVX2(SB)
+	JMP  ·maxFloat64AVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+24(FP)
@@ -592,13 +570,13 @@ TEXT ·MaxID(SB), NOSPLIT, $0-21
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+20(FP)
-	JMP  ·MaxIDAVX512(SB)
+	JMP  ·maxIDAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+20(FP)
-	JMP  ·MaxIDAVX2(SB)
+	JMP  ·maxIDAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+20(FP)
@@ -609,169 +587,96 @@ TEXT ·NextAbove(SB), NOSPLIT, $0-33
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+32(FP)
-	JMP  ·NextAboveAVX512(SB)
+	JMP  ·nextAboveAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+32(FP)
-	JMP  ·NextAboveAVX2(SB)
+	JMP  ·nextAboveAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+32(FP)
 	RET
 
-// func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotBF16(SB), NOSPLIT, $0-49
+// func RefScanOf(dst *float64, rows unsafe.Pointer, n int, h *float32, d int, element uint8) (ok bool)
+TEXT ·RefScanOf(SB), NOSPLIT, $0-49
+	CMPB element+40(FP), $0
+	JNE  other
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotBF16AVX512(SB)
+	JMP  ·refScanAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotBF16AVX2(SB)
+	JMP  ·refScanAVX2(SB)
 
 notAVX2:
+other:
+	CMPB element+40(FP), $1
+	JNE  otherF16
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notF16AVX512
+	MOVB $1, ok+48(FP)
+	JMP  ·refScanF16AVX512(SB)
+
+notF16AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notF16AVX2
+	MOVB $1, ok+48(FP)
+	JMP  ·refScanF16AVX2(SB)
+
+notF16AVX2:
+otherF16:
+	CMPB element+40(FP), $2
+	JNE  otherBF16
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notBF16AVX512
+	MOVB $1, ok+48(FP)
+	JMP  ·refScanBF16AVX512(SB)
+
+notBF16AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notBF16AVX2
+	MOVB $1, ok+48(FP)
+	JMP  ·refScanBF16AVX2(SB)
+
+notBF16AVX2:
+otherBF16:
+	CMPB element+40(FP), $5
+	JNE  otherQ80
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notQ80AVX512
+	MOVB $1, ok+48(FP)
+	JMP  ·refScanQ80AVX512(SB)
+
+notQ80AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ80AVX2
+	MOVB $1, ok+48(FP)
+	JMP  ·refScanQ80AVX2(SB)
+
+notQ80AVX2:
+otherQ80:
+	CMPB element+40(FP), $8
+	JNE  otherQ6K
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notQ6KAVX512
+	MOVB $1, ok+48(FP)
+	JMP  ·refScanQ6KAVX512(SB)
+
+notQ6KAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ6KAVX2
+	MOVB $1, ok+48(FP)
+	JMP  ·refScanQ6KAVX2(SB)
+
+notQ6KAVX2:
+otherQ6K:
 	MOVB $0, ok+48(FP)
-	RET
-
-// func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotF16(SB), NOSPLIT, $0-49
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotF16AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotF16AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+48(FP)
-	RET
-
-// func RefGatherDotQ6K(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotQ6K(SB), NOSPLIT, $0-49
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotQ6KAVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotQ6KAVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+48(FP)
-	RET
-
-// func RefGatherDotQ80(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotQ80(SB), NOSPLIT, $0-49
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotQ80AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotQ80AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+48(FP)
-	RET
-
-// func RefScan(dst *float64, rows *float32, n int, h *float32, d int) (ok bool)
-TEXT ·RefScan(SB), NOSPLIT, $0-41
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanAVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanAVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+40(FP)
-	RET
-
-// func RefScanBF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool)
-TEXT ·RefScanBF16(SB), NOSPLIT, $0-41
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanBF16AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanBF16AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+40(FP)
-	RET
-
-// func RefScanF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool)
-TEXT ·RefScanF16(SB), NOSPLIT, $0-41
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanF16AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanF16AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+40(FP)
-	RET
-
-// func RefScanQ6K(dst *float64, rows *byte, n int, h *float32, d int) (ok bool)
-TEXT ·RefScanQ6K(SB), NOSPLIT, $0-41
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanQ6KAVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanQ6KAVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+40(FP)
-	RET
-
-// func RefScanQ80(dst *float64, rows *byte, n int, h *float32, d int) (ok bool)
-TEXT ·RefScanQ80(SB), NOSPLIT, $0-41
-	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanQ80AVX512(SB)
-
-notAVX512:
-	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+40(FP)
-	JMP  ·RefScanQ80AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+40(FP)
 	RET
 
 // func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
@@ -779,13 +684,13 @@ TEXT ·Scan(SB), NOSPLIT, $0-41
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
-	JMP  ·ScanAVX512(SB)
+	JMP  ·scanAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
-	JMP  ·ScanAVX2(SB)
+	JMP  ·scanAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+40(FP)
@@ -796,7 +701,7 @@ TEXT ·ScanSingle(SB), NOSPLIT, $0-41
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
-	JMP  ·ScanSingleAVX2(SB)
+	JMP  ·scanSingleAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+40(FP)
@@ -807,13 +712,13 @@ TEXT ·Scores2(SB), NOSPLIT, $0-81
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+80(FP)
-	JMP  ·Scores2AVX512(SB)
+	JMP  ·scores2AVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+80(FP)
-	JMP  ·Scores2AVX2(SB)
+	JMP  ·scores2AVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+80(FP)
@@ -824,13 +729,13 @@ TEXT ·Scores7(SB), NOSPLIT, $0-65
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+64(FP)
-	JMP  ·Scores7AVX512(SB)
+	JMP  ·scores7AVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+64(FP)
-	JMP  ·Scores7AVX2(SB)
+	JMP  ·scores7AVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+64(FP)
@@ -841,48 +746,49 @@ TEXT ·SelectRows(SB), NOSPLIT, $0-57
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+56(FP)
-	JMP  ·SelectRowsAVX512(SB)
+	JMP  ·selectRowsAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+56(FP)
-	JMP  ·SelectRowsAVX2(SB)
+	JMP  ·selectRowsAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+56(FP)
 	RET
 
-// func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
-TEXT ·WidenBF16(SB), NOSPLIT, $0-25
+// func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool)
+TEXT ·WidenOf(SB), NOSPLIT, $0-33
+	CMPB element+24(FP), $1
+	JNE  otherF16
 	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+24(FP)
-	JMP  ·WidenBF16AVX512(SB)
+	JEQ  notF16AVX512
+	MOVB $1, ok+32(FP)
+	JMP  ·widenF16AVX512(SB)
 
-notAVX512:
+notF16AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+24(FP)
-	JMP  ·WidenBF16AVX2(SB)
+	JEQ  notF16AVX2
+	MOVB $1, ok+32(FP)
+	JMP  ·widenF16AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+24(FP)
-	RET
-
-// func WidenF16(dst *float32, x *uint16, n int) (ok bool)
-TEXT ·WidenF16(SB), NOSPLIT, $0-25
+notF16AVX2:
+otherF16:
+	CMPB element+24(FP), $2
+	JNE  otherBF16
 	CMPB ·hasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+24(FP)
-	JMP  ·WidenF16AVX512(SB)
+	JEQ  notBF16AVX512
+	MOVB $1, ok+32(FP)
+	JMP  ·widenBF16AVX512(SB)
 
-notAVX512:
+notBF16AVX512:
 	CMPB ·hasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+24(FP)
-	JMP  ·WidenF16AVX2(SB)
+	JEQ  notBF16AVX2
+	MOVB $1, ok+32(FP)
+	JMP  ·widenBF16AVX2(SB)
 
-notAVX2:
-	MOVB $0, ok+24(FP)
+notBF16AVX2:
+otherBF16:
+	MOVB $0, ok+32(FP)
 	RET

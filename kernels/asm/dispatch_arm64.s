@@ -9,7 +9,7 @@ TEXT ·Add(SB), NOSPLIT, $0-25
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+24(FP)
-	JMP   ·AddNEON(SB)
+	JMP   ·addNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+24(FP)
@@ -25,7 +25,7 @@ TEXT ·ArgmaxDot(SB), NOSPLIT, $0-45
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+44(FP)
-	JMP   ·ArgmaxDotNEON(SB)
+	JMP   ·argmaxDotNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+44(FP)
@@ -36,282 +36,276 @@ TEXT ·Axpy(SB), NOSPLIT, $0-33
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+32(FP)
-	JMP   ·AxpyNEON(SB)
+	JMP   ·axpyNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+32(FP)
 	RET
 
-// func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ40(SB), NOSPLIT, $0-65
+// func BlockBatchOf(lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte, element uint8) (ok bool)
+TEXT ·BlockBatchOf(SB), NOSPLIT, $0-73
+	MOVBU element+64(FP), R0
+	CMP   $3, R0
+	BNE   otherQ40
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ40NEONDOT(SB)
+	CBZ   R0, notQ40NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ40NEONDOT(SB)
 
-notNEONDOT:
+notQ40NEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ40NEON(SB)
+	CBZ   R0, notQ40NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ40NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
+notQ40NEON:
+otherQ40:
+	MOVBU element+64(FP), R0
+	CMP   $4, R0
+	BNE   otherQ50
+	MOVBU ·hasNEONDot(SB), R0
+	CBZ   R0, notQ50NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ50NEONDOT(SB)
+
+notQ50NEONDOT:
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notQ50NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ50NEON(SB)
+
+notQ50NEON:
+otherQ50:
+	MOVBU element+64(FP), R0
+	CMP   $5, R0
+	BNE   otherQ80
+	MOVBU ·hasNEONDot(SB), R0
+	CBZ   R0, notQ80NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ80NEONDOT(SB)
+
+notQ80NEONDOT:
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notQ80NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ80NEON(SB)
+
+notQ80NEON:
+otherQ80:
+	MOVBU element+64(FP), R0
+	CMP   $6, R0
+	BNE   otherQ4K
+	MOVBU ·hasNEONDot(SB), R0
+	CBZ   R0, notQ4KNEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ4KNEONDOT(SB)
+
+notQ4KNEONDOT:
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notQ4KNEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ4KNEON(SB)
+
+notQ4KNEON:
+otherQ4K:
+	MOVBU element+64(FP), R0
+	CMP   $7, R0
+	BNE   otherQ5K
+	MOVBU ·hasNEONDot(SB), R0
+	CBZ   R0, notQ5KNEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ5KNEONDOT(SB)
+
+notQ5KNEONDOT:
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notQ5KNEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ5KNEON(SB)
+
+notQ5KNEON:
+otherQ5K:
+	MOVBU element+64(FP), R0
+	CMP   $8, R0
+	BNE   otherQ6K
+	MOVBU ·hasNEONDot(SB), R0
+	CBZ   R0, notQ6KNEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ6KNEONDOT(SB)
+
+notQ6KNEONDOT:
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notQ6KNEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ6KNEON(SB)
+
+notQ6KNEON:
+otherQ6K:
+	MOVBU element+64(FP), R0
+	CMP   $9, R0
+	BNE   otherQ41
+	MOVBU ·hasNEONDot(SB), R0
+	CBZ   R0, notQ41NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ41NEONDOT(SB)
+
+notQ41NEONDOT:
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notQ41NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ41NEON(SB)
+
+notQ41NEON:
+otherQ41:
+	MOVBU element+64(FP), R0
+	CMP   $10, R0
+	BNE   otherQ51
+	MOVBU ·hasNEONDot(SB), R0
+	CBZ   R0, notQ51NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ51NEONDOT(SB)
+
+notQ51NEONDOT:
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notQ51NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBatchQ51NEON(SB)
+
+notQ51NEON:
+otherQ51:
+	MOVB ZR, ok+72(FP)
 	RET
 
-// func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ41(SB), NOSPLIT, $0-65
+// func BlockBoundsOf(lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte, element uint8) (ok bool)
+TEXT ·BlockBoundsOf(SB), NOSPLIT, $0-73
+	MOVBU element+64(FP), R0
+	CMP   $3, R0
+	BNE   otherQ40
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ41NEONDOT(SB)
+	CBZ   R0, notQ40NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ40NEONDOT(SB)
 
-notNEONDOT:
+notQ40NEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ41NEON(SB)
+	CBZ   R0, notQ40NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ40NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ4K(SB), NOSPLIT, $0-65
+notQ40NEON:
+otherQ40:
+	MOVBU element+64(FP), R0
+	CMP   $4, R0
+	BNE   otherQ50
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ4KNEONDOT(SB)
+	CBZ   R0, notQ50NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ50NEONDOT(SB)
 
-notNEONDOT:
+notQ50NEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ4KNEON(SB)
+	CBZ   R0, notQ50NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ50NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ50(SB), NOSPLIT, $0-65
+notQ50NEON:
+otherQ50:
+	MOVBU element+64(FP), R0
+	CMP   $5, R0
+	BNE   otherQ80
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ50NEONDOT(SB)
+	CBZ   R0, notQ80NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ80NEONDOT(SB)
 
-notNEONDOT:
+notQ80NEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ50NEON(SB)
+	CBZ   R0, notQ80NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ80NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ51(SB), NOSPLIT, $0-65
+notQ80NEON:
+otherQ80:
+	MOVBU element+64(FP), R0
+	CMP   $6, R0
+	BNE   otherQ4K
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ51NEONDOT(SB)
+	CBZ   R0, notQ4KNEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ4KNEONDOT(SB)
 
-notNEONDOT:
+notQ4KNEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ51NEON(SB)
+	CBZ   R0, notQ4KNEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ4KNEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ5K(SB), NOSPLIT, $0-65
+notQ4KNEON:
+otherQ4K:
+	MOVBU element+64(FP), R0
+	CMP   $7, R0
+	BNE   otherQ5K
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ5KNEONDOT(SB)
+	CBZ   R0, notQ5KNEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ5KNEONDOT(SB)
 
-notNEONDOT:
+notQ5KNEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ5KNEON(SB)
+	CBZ   R0, notQ5KNEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ5KNEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ6K(SB), NOSPLIT, $0-65
+notQ5KNEON:
+otherQ5K:
+	MOVBU element+64(FP), R0
+	CMP   $8, R0
+	BNE   otherQ6K
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ6KNEONDOT(SB)
+	CBZ   R0, notQ6KNEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ6KNEONDOT(SB)
 
-notNEONDOT:
+notQ6KNEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ6KNEON(SB)
+	CBZ   R0, notQ6KNEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ6KNEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBatchQ80(SB), NOSPLIT, $0-65
+notQ6KNEON:
+otherQ6K:
+	MOVBU element+64(FP), R0
+	CMP   $9, R0
+	BNE   otherQ41
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ80NEONDOT(SB)
+	CBZ   R0, notQ41NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ41NEONDOT(SB)
 
-notNEONDOT:
+notQ41NEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBatchQ80NEON(SB)
+	CBZ   R0, notQ41NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ41NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ40(SB), NOSPLIT, $0-65
+notQ41NEON:
+otherQ41:
+	MOVBU element+64(FP), R0
+	CMP   $10, R0
+	BNE   otherQ51
 	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ40NEONDOT(SB)
+	CBZ   R0, notQ51NEONDOT
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ51NEONDOT(SB)
 
-notNEONDOT:
+notQ51NEONDOT:
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ40NEON(SB)
+	CBZ   R0, notQ51NEON
+	MOVB  R0, ok+72(FP)
+	JMP   ·blockBoundsQ51NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ41(SB), NOSPLIT, $0-65
-	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ41NEONDOT(SB)
-
-notNEONDOT:
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ41NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ4K(SB), NOSPLIT, $0-65
-	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ4KNEONDOT(SB)
-
-notNEONDOT:
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ4KNEON(SB)
-
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ50(SB), NOSPLIT, $0-65
-	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ50NEONDOT(SB)
-
-notNEONDOT:
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ50NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ51(SB), NOSPLIT, $0-65
-	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ51NEONDOT(SB)
-
-notNEONDOT:
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ51NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ5K(SB), NOSPLIT, $0-65
-	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ5KNEONDOT(SB)
-
-notNEONDOT:
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ5KNEON(SB)
-
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ6K(SB), NOSPLIT, $0-65
-	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ6KNEONDOT(SB)
-
-notNEONDOT:
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ6KNEON(SB)
-
-notNEON:
-	MOVB ZR, ok+64(FP)
-	RET
-
-// func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
-TEXT ·BlockBoundsQ80(SB), NOSPLIT, $0-65
-	MOVBU ·hasNEONDot(SB), R0
-	CBZ   R0, notNEONDOT
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ80NEONDOT(SB)
-
-notNEONDOT:
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+64(FP)
-	JMP   ·BlockBoundsQ80NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+64(FP)
+notQ51NEON:
+otherQ51:
+	MOVB ZR, ok+72(FP)
 	RET
 
 // func Encode(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32, ok bool)
@@ -319,7 +313,7 @@ TEXT ·Encode(SB), NOSPLIT, $0-41
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
-	JMP   ·EncodeNEON(SB)
+	JMP   ·encodeNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+40(FP)
@@ -330,7 +324,7 @@ TEXT ·ExpCentres(SB), NOSPLIT, $0-41
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
-	JMP   ·ExpCentresNEON(SB)
+	JMP   ·expCentresNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+40(FP)
@@ -341,7 +335,7 @@ TEXT ·ExpStore(SB), NOSPLIT, $0-41
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
-	JMP   ·ExpStoreNEON(SB)
+	JMP   ·expStoreNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+40(FP)
@@ -352,7 +346,7 @@ TEXT ·ExpSum(SB), NOSPLIT, $0-33
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+32(FP)
-	JMP   ·ExpSumNEON(SB)
+	JMP   ·expSumNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+32(FP)
@@ -363,7 +357,7 @@ TEXT ·GatherDot(SB), NOSPLIT, $0-49
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·GatherDotNEON(SB)
+	JMP   ·gatherDotNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+48(FP)
@@ -374,13 +368,13 @@ TEXT ·Int4Bounds(SB), NOSPLIT, $0-49
 	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+48(FP)
-	JMP   ·Int4BoundsNEONDOT(SB)
+	JMP   ·int4BoundsNEONDOT(SB)
 
 notNEONDOT:
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·Int4BoundsNEON(SB)
+	JMP   ·int4BoundsNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+48(FP)
@@ -396,13 +390,13 @@ TEXT ·Int4PanelBounds(SB), NOSPLIT, $0-49
 	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+48(FP)
-	JMP   ·Int4PanelBoundsNEONDOT(SB)
+	JMP   ·int4PanelBoundsNEONDOT(SB)
 
 notNEONDOT:
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·Int4PanelBoundsNEON(SB)
+	JMP   ·int4PanelBoundsNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+48(FP)
@@ -413,13 +407,13 @@ TEXT ·Int8Bounds(SB), NOSPLIT, $0-49
 	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+48(FP)
-	JMP   ·Int8BoundsNEONDOT(SB)
+	JMP   ·int8BoundsNEONDOT(SB)
 
 notNEONDOT:
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·Int8BoundsNEON(SB)
+	JMP   ·int8BoundsNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+48(FP)
@@ -430,19 +424,19 @@ TEXT ·Int8BoundsBatch(SB), NOSPLIT, $0-65
 	MOVBU ·hasI8MM(SB), R0
 	CBZ   R0, notNEONI8MM
 	MOVB  R0, ok+64(FP)
-	JMP   ·Int8BoundsBatchNEONI8MM(SB)
+	JMP   ·int8BoundsBatchNEONI8MM(SB)
 
 notNEONI8MM:
 	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+64(FP)
-	JMP   ·Int8BoundsBatchNEONDOT(SB)
+	JMP   ·int8BoundsBatchNEONDOT(SB)
 
 notNEONDOT:
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+64(FP)
-	JMP   ·Int8BoundsBatchNEON(SB)
+	JMP   ·int8BoundsBatchNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+64(FP)
@@ -458,13 +452,13 @@ TEXT ·Int8GatherBounds(SB), NOSPLIT, $0-57
 	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+56(FP)
-	JMP   ·Int8GatherBoundsNEONDOT(SB)
+	JMP   ·int8GatherBoundsNEONDOT(SB)
 
 notNEONDOT:
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+56(FP)
-	JMP   ·Int8GatherBoundsNEON(SB)
+	JMP   ·int8GatherBoundsNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+56(FP)
@@ -475,19 +469,19 @@ TEXT ·Int8GatherBoundsBatch(SB), NOSPLIT, $0-73
 	MOVBU ·hasI8MM(SB), R0
 	CBZ   R0, notNEONI8MM
 	MOVB  R0, ok+72(FP)
-	JMP   ·Int8GatherBoundsBatchNEONI8MM(SB)
+	JMP   ·int8GatherBoundsBatchNEONI8MM(SB)
 
 notNEONI8MM:
 	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+72(FP)
-	JMP   ·Int8GatherBoundsBatchNEONDOT(SB)
+	JMP   ·int8GatherBoundsBatchNEONDOT(SB)
 
 notNEONDOT:
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+72(FP)
-	JMP   ·Int8GatherBoundsBatchNEON(SB)
+	JMP   ·int8GatherBoundsBatchNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+72(FP)
@@ -498,13 +492,13 @@ TEXT ·Int8PanelBounds(SB), NOSPLIT, $0-49
 	MOVBU ·hasNEONDot(SB), R0
 	CBZ   R0, notNEONDOT
 	MOVB  R0, ok+48(FP)
-	JMP   ·Int8PanelBoundsNEONDOT(SB)
+	JMP   ·int8PanelBoundsNEONDOT(SB)
 
 notNEONDOT:
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·Int8PanelBoundsNEON(SB)
+	JMP   ·int8PanelBoundsNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+48(FP)
@@ -515,7 +509,7 @@ TEXT ·KthOfLanes(SB), NOSPLIT, $0-37
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+36(FP)
-	JMP   ·KthOfLanesNEON(SB)
+	JMP   ·kthOfLanesNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+36(FP)
@@ -531,7 +525,7 @@ TEXT ·MaxAbsBits(SB), NOSPLIT, $0-21
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+20(FP)
-	JMP   ·MaxAbsBitsNEON(SB)
+	JMP   ·maxAbsBitsNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+20(FP)
@@ -542,7 +536,7 @@ TEXT ·MaxCentre(SB), NOSPLIT, $0-29
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+28(FP)
-	JMP   ·MaxCentreNEON(SB)
+	JMP   ·maxCentreNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+28(FP)
@@ -553,7 +547,7 @@ TEXT ·MaxFloat64(SB), NOSPLIT, $0-25
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+24(FP)
-	JMP   ·MaxFloat64NEON(SB)
+	JMP   ·maxFloat64NEON(SB)
 
 notNEON:
 	MOVB ZR, ok+24(FP)
@@ -564,7 +558,7 @@ TEXT ·MaxID(SB), NOSPLIT, $0-21
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+20(FP)
-	JMP   ·MaxIDNEON(SB)
+	JMP   ·maxIDNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+20(FP)
@@ -575,7 +569,7 @@ TEXT ·NextAbove(SB), NOSPLIT, $0-33
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+32(FP)
-	JMP   ·NextAboveNEON(SB)
+	JMP   ·nextAboveNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+32(FP)
@@ -586,7 +580,7 @@ TEXT ·PrefetchLines(SB), NOSPLIT, $0-17
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+16(FP)
-	JMP   ·PrefetchLinesNEON(SB)
+	JMP   ·prefetchLinesNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+16(FP)
@@ -597,96 +591,80 @@ TEXT ·Quantize(SB), NOSPLIT, $0-49
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·QuantizeNEON(SB)
+	JMP   ·quantizeNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+48(FP)
 	RET
 
-// func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDot(SB), NOSPLIT, $0-49
+// func RefGatherDotOf(dst *float64, rows unsafe.Pointer, ids *uint32, n int, h *float32, d int, element uint8) (ok bool)
+TEXT ·RefGatherDotOf(SB), NOSPLIT, $0-57
+	MOVBU element+48(FP), R0
+	CMP   $0, R0
+	BNE   other
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+56(FP)
+	JMP   ·refGatherDotNEON(SB)
+
+notNEON:
+other:
+	MOVBU element+48(FP), R0
+	CMP   $1, R0
+	BNE   otherF16
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notF16NEON
+	MOVB  R0, ok+56(FP)
+	JMP   ·refGatherDotF16NEON(SB)
+
+notF16NEON:
+otherF16:
+	MOVBU element+48(FP), R0
+	CMP   $2, R0
+	BNE   otherBF16
+	MOVBU ·hasNEON(SB), R0
+	CBZ   R0, notBF16NEON
+	MOVB  R0, ok+56(FP)
+	JMP   ·refGatherDotBF16NEON(SB)
+
+notBF16NEON:
+otherBF16:
+	MOVB ZR, ok+56(FP)
+	RET
+
+// func RefScanOf(dst *float64, rows unsafe.Pointer, n int, h *float32, d int, element uint8) (ok bool)
+TEXT ·RefScanOf(SB), NOSPLIT, $0-49
+	MOVBU element+40(FP), R0
+	CMP   $0, R0
+	BNE   other
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·RefGatherDotNEON(SB)
+	JMP   ·refScanNEON(SB)
 
 notNEON:
-	MOVB ZR, ok+48(FP)
-	RET
-
-// func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotBF16(SB), NOSPLIT, $0-49
+other:
+	MOVBU element+40(FP), R0
+	CMP   $1, R0
+	BNE   otherF16
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
+	CBZ   R0, notF16NEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·RefGatherDotBF16NEON(SB)
+	JMP   ·refScanF16NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+48(FP)
-	RET
-
-// func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotF16(SB), NOSPLIT, $0-49
+notF16NEON:
+otherF16:
+	MOVBU element+40(FP), R0
+	CMP   $2, R0
+	BNE   otherBF16
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
+	CBZ   R0, notBF16NEON
 	MOVB  R0, ok+48(FP)
-	JMP   ·RefGatherDotF16NEON(SB)
+	JMP   ·refScanBF16NEON(SB)
 
-notNEON:
+notBF16NEON:
+otherBF16:
 	MOVB ZR, ok+48(FP)
-	RET
-
-// func RefGatherDotQ6K(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotQ6K(SB), NOSPLIT, $0-49
-	MOVB ZR, ok+48(FP)
-	RET
-
-// func RefGatherDotQ80(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDotQ80(SB), NOSPLIT, $0-49
-	MOVB ZR, ok+48(FP)
-	RET
-
-// func RefScan(dst *float64, rows *float32, n int, h *float32, d int) (ok bool)
-TEXT ·RefScan(SB), NOSPLIT, $0-41
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+40(FP)
-	JMP   ·RefScanNEON(SB)
-
-notNEON:
-	MOVB ZR, ok+40(FP)
-	RET
-
-// func RefScanBF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool)
-TEXT ·RefScanBF16(SB), NOSPLIT, $0-41
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+40(FP)
-	JMP   ·RefScanBF16NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+40(FP)
-	RET
-
-// func RefScanF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool)
-TEXT ·RefScanF16(SB), NOSPLIT, $0-41
-	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+40(FP)
-	JMP   ·RefScanF16NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+40(FP)
-	RET
-
-// func RefScanQ6K(dst *float64, rows *byte, n int, h *float32, d int) (ok bool)
-TEXT ·RefScanQ6K(SB), NOSPLIT, $0-41
-	MOVB ZR, ok+40(FP)
-	RET
-
-// func RefScanQ80(dst *float64, rows *byte, n int, h *float32, d int) (ok bool)
-TEXT ·RefScanQ80(SB), NOSPLIT, $0-41
-	MOVB ZR, ok+40(FP)
 	RET
 
 // func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
@@ -694,7 +672,7 @@ TEXT ·Scan(SB), NOSPLIT, $0-41
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
-	JMP   ·ScanNEON(SB)
+	JMP   ·scanNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+40(FP)
@@ -720,7 +698,7 @@ TEXT ·SelectAtLeast(SB), NOSPLIT, $0-41
 	MOVBU ·hasNEON(SB), R0
 	CBZ   R0, notNEON
 	MOVB  R0, ok+40(FP)
-	JMP   ·SelectAtLeastNEON(SB)
+	JMP   ·selectAtLeastNEON(SB)
 
 notNEON:
 	MOVB ZR, ok+40(FP)
@@ -731,24 +709,27 @@ TEXT ·SelectRows(SB), NOSPLIT, $0-57
 	MOVB ZR, ok+56(FP)
 	RET
 
-// func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
-TEXT ·WidenBF16(SB), NOSPLIT, $0-25
+// func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool)
+TEXT ·WidenOf(SB), NOSPLIT, $0-33
+	MOVBU element+24(FP), R0
+	CMP   $1, R0
+	BNE   otherF16
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+24(FP)
-	JMP   ·WidenBF16NEON(SB)
+	CBZ   R0, notF16NEON
+	MOVB  R0, ok+32(FP)
+	JMP   ·widenF16NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+24(FP)
-	RET
-
-// func WidenF16(dst *float32, x *uint16, n int) (ok bool)
-TEXT ·WidenF16(SB), NOSPLIT, $0-25
+notF16NEON:
+otherF16:
+	MOVBU element+24(FP), R0
+	CMP   $2, R0
+	BNE   otherBF16
 	MOVBU ·hasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+24(FP)
-	JMP   ·WidenF16NEON(SB)
+	CBZ   R0, notBF16NEON
+	MOVB  R0, ok+32(FP)
+	JMP   ·widenBF16NEON(SB)
 
-notNEON:
-	MOVB ZR, ok+24(FP)
+notBF16NEON:
+otherBF16:
+	MOVB ZR, ok+32(FP)
 	RET

@@ -6,370 +6,192 @@ package asm
 
 import "unsafe"
 
-// Add runs the best form of this CPU. It reports false if there is none.
+// Add computes dst[i] += x[i] for n elements, a positive multiple of 16. It reports false if the CPU has no form of it.
 func Add(dst *float32, x *float32, n int) (ok bool) {
 	return
 }
 
-// AddReach runs the best form of this CPU. It reports false if there is none.
+// AddReach adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], i < n, in float32 in this order. n is a positive multiple of 16. It reports false if the CPU has no form of it.
 func AddReach(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32) (ok bool) {
 	return
 }
 
-// ArgmaxDot runs the best form of this CPU. It reports false if there is none.
+// ArgmaxDot returns the row with the largest rows[i].h of n rows of d elements, the lowest of equals, and that score. It reports false if the CPU has no form of it.
 func ArgmaxDot(rows *float32, n int, h *float32, d int) (index int, score float32, ok bool) {
 	return
 }
 
-// Axpy runs the best form of this CPU. It reports false if there is none.
+// Axpy computes dst[i] += a*float64(x[i]) for n elements. It reports false if the CPU has no form of it.
 func Axpy(dst *float64, a float64, x *float32, n int) (ok bool) {
 	return
 }
 
-// BlockBatchQ40 runs the best form of this CPU. It reports false if there is none.
-func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+// BlockBatchOf computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for 4 contexts, with the intervals of context c at [c*ld]. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80; element is a kernels.Element. It reports false if the CPU has no form of it.
+func BlockBatchOf(lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte, element uint8) (ok bool) {
 	return
 }
 
-// BlockBatchQ41 runs the best form of this CPU. It reports false if there is none.
-func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+// BlockBoundsOf computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for one context. blocks is the number of blocks of a row. b is a kernels.blockBound: planes at 0, meta at 8, bytes at 16, ahead at 24, scale at 32, err at 48, norm at 64, slack at 80; element is a kernels.Element. It reports false if the CPU has no form of it.
+func BlockBoundsOf(lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte, element uint8) (ok bool) {
 	return
 }
 
-// BlockBatchQ4K runs the best form of this CPU. It reports false if there is none.
-func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBatchQ50 runs the best form of this CPU. It reports false if there is none.
-func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBatchQ51 runs the best form of this CPU. It reports false if there is none.
-func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBatchQ5K runs the best form of this CPU. It reports false if there is none.
-func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBatchQ6K runs the best form of this CPU. It reports false if there is none.
-func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBatchQ80 runs the best form of this CPU. It reports false if there is none.
-func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBoundsQ40 runs the best form of this CPU. It reports false if there is none.
-func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBoundsQ41 runs the best form of this CPU. It reports false if there is none.
-func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBoundsQ4K runs the best form of this CPU. It reports false if there is none.
-func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBoundsQ50 runs the best form of this CPU. It reports false if there is none.
-func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBoundsQ51 runs the best form of this CPU. It reports false if there is none.
-func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBoundsQ5K runs the best form of this CPU. It reports false if there is none.
-func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBoundsQ6K runs the best form of this CPU. It reports false if there is none.
-func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// BlockBoundsQ80 runs the best form of this CPU. It reports false if there is none.
-func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	return
-}
-
-// Encode runs the best form of this CPU. It reports false if there is none.
+// Encode rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves. It reports false if the CPU has no form of it.
 func Encode(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32, ok bool) {
 	return
 }
 
-// ExpCentres runs the best form of this CPU. It reports false if there is none.
+// ExpCentres adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16. It reports false if the CPU has no form of it.
 func ExpCentres(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32) (ok bool) {
 	return
 }
 
-// ExpStore runs the best form of this CPU. It reports false if there is none.
+// ExpStore stores e^(x[i]-m) in dst and adds it to lane[i%8], for n elements, a positive multiple of 8. It reports false if the CPU has no form of it.
 func ExpStore(lane *float64, dst *float64, x *float64, n int, m float64) (ok bool) {
 	return
 }
 
-// ExpSum runs the best form of this CPU. It reports false if there is none.
+// ExpSum adds e^(x[i]-m) to lane[i%8] for n elements, a positive multiple of 8. It reports false if the CPU has no form of it.
 func ExpSum(lane *float64, x *float64, n int, m float64) (ok bool) {
 	return
 }
 
-// GatherDot runs the best form of this CPU. It reports false if there is none.
+// GatherDot computes dst[j] = rows[ids[j]].h for n ids into rows of d elements. It reports false if the CPU has no form of it.
 func GatherDot(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool) {
 	return
 }
 
-// Int4Bounds runs the best form of this CPU. It reports false if there is none.
+// Int4Bounds computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32. It reports false if the CPU has no form of it.
 func Int4Bounds(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool) {
 	return
 }
 
-// Int4BoundsStream runs the best form of this CPU. It reports false if there is none.
+// Int4BoundsStream computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32. It reports false if the CPU has no form of it.
 func Int4BoundsStream(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool) {
 	return
 }
 
-// Int4PanelBounds runs the best form of this CPU. It reports false if there is none.
+// Int4PanelBounds computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32. It reports false if the CPU has no form of it.
 func Int4PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool) {
 	return
 }
 
-// Int8Bounds runs the best form of this CPU. It reports false if there is none.
+// Int8Bounds computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32. It reports false if the CPU has no form of it.
 func Int8Bounds(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool) {
 	return
 }
 
-// Int8BoundsBatch runs the best form of this CPU. It reports false if there is none.
+// Int8BoundsBatch computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288. It reports false if the CPU has no form of it.
 func Int8BoundsBatch(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte) (ok bool) {
 	return
 }
 
-// Int8BoundsStream runs the best form of this CPU. It reports false if there is none.
+// Int8BoundsStream computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32. It reports false if the CPU has no form of it.
 func Int8BoundsStream(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool) {
 	return
 }
 
-// Int8GatherBounds runs the best form of this CPU. It reports false if there is none.
+// Int8GatherBounds computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32. It reports false if the CPU has no form of it.
 func Int8GatherBounds(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte) (ok bool) {
 	return
 }
 
-// Int8GatherBoundsBatch runs the best form of this CPU. It reports false if there is none.
+// Int8GatherBoundsBatch computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288. It reports false if the CPU has no form of it.
 func Int8GatherBoundsBatch(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte) (ok bool) {
 	return
 }
 
-// Int8PanelBounds runs the best form of this CPU. It reports false if there is none.
+// Int8PanelBounds computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32. It reports false if the CPU has no form of it.
 func Int8PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool) {
 	return
 }
 
-// KthOfLanes runs the best form of this CPU. It reports false if there is none.
+// KthOfLanes stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16. It reports false if the CPU has no form of it.
 func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, ok bool) {
 	return
 }
 
-// Lines2 runs the best form of this CPU. It reports false if there is none.
+// Lines2 adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes. It reports false if the CPU has no form of it.
 func Lines2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32) (ok bool) {
 	return
 }
 
-// MaxAbsBits runs the best form of this CPU. It reports false if there is none.
+// MaxAbsBits returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16. It reports false if the CPU has no form of it.
 func MaxAbsBits(x *float32, n int) (result uint32, ok bool) {
 	return
 }
 
-// MaxCentre runs the best form of this CPU. It reports false if there is none.
+// MaxCentre returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16. It reports false if the CPU has no form of it.
 func MaxCentre(lower *float32, upper *float32, n int) (result float32, ok bool) {
 	return
 }
 
-// MaxFloat64 runs the best form of this CPU. It reports false if there is none.
+// MaxFloat64 returns the largest of n elements, a positive multiple of 16. It reports false if the CPU has no form of it.
 func MaxFloat64(x *float64, n int) (result float64, ok bool) {
 	return
 }
 
-// MaxID runs the best form of this CPU. It reports false if there is none.
+// MaxID returns the largest of n ids, n a positive multiple of 16. It reports false if the CPU has no form of it.
 func MaxID(ids *uint32, n int) (result uint32, ok bool) {
 	return
 }
 
-// NextAbove runs the best form of this CPU. It reports false if there is none.
+// NextAbove returns the first i < n with scores[i] > threshold, or n. It looks at whole vectors of 16 only; n is a multiple of 16. It reports false if the CPU has no form of it.
 func NextAbove(scores *float32, n int, threshold float32) (result int, ok bool) {
 	return
 }
 
-// PrefetchLines runs the best form of this CPU. It reports false if there is none.
+// PrefetchLines asks for the cache lines at n addresses, n at least 1. It reports false if the CPU has no form of it.
 func PrefetchLines(lines *uintptr, n int) (ok bool) {
 	return
 }
 
-// Quantize runs the best form of this CPU. It reports false if there is none.
+// Quantize rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes. It reports false if the CPU has no form of it.
 func Quantize(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32, ok bool) {
 	return
 }
 
-// RefGatherDot runs the best form of this CPU. It reports false if there is none.
-func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool) {
+// RefGatherDotOf computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic; element is a kernels.Element. It reports false if the CPU has no form of it.
+func RefGatherDotOf(dst *float64, rows unsafe.Pointer, ids *uint32, n int, h *float32, d int, element uint8) (ok bool) {
 	return
 }
 
-// RefGatherDotBF16 runs the best form of this CPU. It reports false if there is none.
-func RefGatherDotBF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool) {
+// RefScanOf computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic; element is a kernels.Element. It reports false if the CPU has no form of it.
+func RefScanOf(dst *float64, rows unsafe.Pointer, n int, h *float32, d int, element uint8) (ok bool) {
 	return
 }
 
-// RefGatherDotF16 runs the best form of this CPU. It reports false if there is none.
-func RefGatherDotF16(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefGatherDotQ6K runs the best form of this CPU. It reports false if there is none.
-func RefGatherDotQ6K(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefGatherDotQ80 runs the best form of this CPU. It reports false if there is none.
-func RefGatherDotQ80(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefScan runs the best form of this CPU. It reports false if there is none.
-func RefScan(dst *float64, rows *float32, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefScanBF16 runs the best form of this CPU. It reports false if there is none.
-func RefScanBF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefScanF16 runs the best form of this CPU. It reports false if there is none.
-func RefScanF16(dst *float64, rows *uint16, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefScanQ6K runs the best form of this CPU. It reports false if there is none.
-func RefScanQ6K(dst *float64, rows *byte, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// RefScanQ80 runs the best form of this CPU. It reports false if there is none.
-func RefScanQ80(dst *float64, rows *byte, n int, h *float32, d int) (ok bool) {
-	return
-}
-
-// Scan runs the best form of this CPU. It reports false if there is none.
+// Scan computes dst[i] = rows[i].h for n rows of d elements. It reports false if the CPU has no form of it.
 func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool) {
 	return
 }
 
-// ScanSingle runs the best form of this CPU. It reports false if there is none.
+// ScanSingle is Scan with the rows read one by one, as one stream. It reports false if the CPU has no form of it.
 func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool) {
 	return
 }
 
-// Scores2 runs the best form of this CPU. It reports false if there is none.
+// Scores2 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It reports false if the CPU has no form of it.
 func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool) {
 	return
 }
 
-// Scores7 runs the best form of this CPU. It reports false if there is none.
+// Scores7 computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive. It reports false if the CPU has no form of it.
 func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool) {
 	return
 }
 
-// SelectAtLeast runs the best form of this CPU. It reports false if there is none.
+// SelectAtLeast writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n. It reports false if the CPU has no form of it.
 func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool) {
 	return
 }
 
-// SelectRows runs the best form of this CPU. It reports false if there is none.
+// SelectRows writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list. It reports false if the CPU has no form of it.
 func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool) {
 	return
 }
 
-// WidenBF16 runs the best form of this CPU. It reports false if there is none.
-func WidenBF16(dst *float32, x *uint16, n int) (ok bool) {
+// WidenOf writes n elements as float32, n a positive multiple of 16; element is a kernels.Element. It reports false if the CPU has no form of it.
+func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool) {
 	return
-}
-
-// WidenF16 runs the best form of this CPU. It reports false if there is none.
-func WidenF16(dst *float32, x *uint16, n int) (ok bool) {
-	return
-}
-
-// BlockBatchOf runs the form of BlockBatch for a kernels.Element. It reports false if there is none.
-func BlockBatchOf(element uint8, lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	switch element {
-	case 3:
-		return BlockBatchQ40(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 4:
-		return BlockBatchQ50(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 5:
-		return BlockBatchQ80(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 6:
-		return BlockBatchQ4K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 7:
-		return BlockBatchQ5K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 8:
-		return BlockBatchQ6K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 9:
-		return BlockBatchQ41(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 10:
-		return BlockBatchQ51(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	}
-	return false
-}
-
-// BlockBoundsOf runs the form of BlockBounds for a kernels.Element. It reports false if there is none.
-func BlockBoundsOf(element uint8, lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte) (ok bool) {
-	switch element {
-	case 3:
-		return BlockBoundsQ40(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 4:
-		return BlockBoundsQ50(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 5:
-		return BlockBoundsQ80(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 6:
-		return BlockBoundsQ4K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 7:
-		return BlockBoundsQ5K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 8:
-		return BlockBoundsQ6K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 9:
-		return BlockBoundsQ41(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	case 10:
-		return BlockBoundsQ51(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
-	}
-	return false
-}
-
-// RefScanOf runs the form of RefScan for a kernels.Element. It reports false if there is none.
-func RefScanOf(element uint8, dst *float64, rows unsafe.Pointer, n int, h *float32, d int) (ok bool) {
-	switch element {
-	case 0:
-		return RefScan(dst, (*float32)(rows), n, h, d)
-	case 1:
-		return RefScanF16(dst, (*uint16)(rows), n, h, d)
-	case 2:
-		return RefScanBF16(dst, (*uint16)(rows), n, h, d)
-	case 5:
-		return RefScanQ80(dst, (*byte)(rows), n, h, d)
-	case 8:
-		return RefScanQ6K(dst, (*byte)(rows), n, h, d)
-	}
-	return false
 }

@@ -1,6 +1,7 @@
-// Package asm holds the assembly of package kernels, and a function for each operation that
-// jumps to the best form of the CPU. The programs in gen write it; only this file is written by
-// hand. Its functions check nothing: use package kernels.
+// Package asm holds the assembly of package kernels: forms of an operation for levels of CPUs, and an
+// exported function for each operation, with its contract, that jumps to the best form of the CPU. The
+// programs in gen write it; only this file is written by hand. Its functions check nothing: use package
+// kernels.
 package asm
 
 import "github.com/learning-to-screen/l2s/internal/ground/simd"

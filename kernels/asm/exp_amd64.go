@@ -4,52 +4,32 @@
 
 package asm
 
-// ExpSumAVX2 adds e^(x[i]-m) to lane[i%8] for n elements, a positive multiple of 8.
-//
 //go:noescape
-func ExpSumAVX2(lane *float64, x *float64, n int, m float64)
+func expSumAVX2(lane *float64, x *float64, n int, m float64)
 
-// ExpStoreAVX2 stores e^(x[i]-m) in dst and adds it to lane[i%8], for n elements, a positive multiple of 8.
-//
 //go:noescape
-func ExpStoreAVX2(lane *float64, dst *float64, x *float64, n int, m float64)
+func expStoreAVX2(lane *float64, dst *float64, x *float64, n int, m float64)
 
-// MaxFloat64AVX2 returns the largest of n elements, a positive multiple of 16.
-//
 //go:noescape
-func MaxFloat64AVX2(x *float64, n int) float64
+func maxFloat64AVX2(x *float64, n int) float64
 
-// MaxCentreAVX2 returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
-//
 //go:noescape
-func MaxCentreAVX2(lower *float32, upper *float32, n int) float32
+func maxCentreAVX2(lower *float32, upper *float32, n int) float32
 
-// ExpCentresAVX2 adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
-//
 //go:noescape
-func ExpCentresAVX2(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
+func expCentresAVX2(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
 
-// ExpSumAVX512 adds e^(x[i]-m) to lane[i%8] for n elements, a positive multiple of 8.
-//
 //go:noescape
-func ExpSumAVX512(lane *float64, x *float64, n int, m float64)
+func expSumAVX512(lane *float64, x *float64, n int, m float64)
 
-// ExpStoreAVX512 stores e^(x[i]-m) in dst and adds it to lane[i%8], for n elements, a positive multiple of 8.
-//
 //go:noescape
-func ExpStoreAVX512(lane *float64, dst *float64, x *float64, n int, m float64)
+func expStoreAVX512(lane *float64, dst *float64, x *float64, n int, m float64)
 
-// MaxFloat64AVX512 returns the largest of n elements, a positive multiple of 16.
-//
 //go:noescape
-func MaxFloat64AVX512(x *float64, n int) float64
+func maxFloat64AVX512(x *float64, n int) float64
 
-// MaxCentreAVX512 returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
-//
 //go:noescape
-func MaxCentreAVX512(lower *float32, upper *float32, n int) float32
+func maxCentreAVX512(lower *float32, upper *float32, n int) float32
 
-// ExpCentresAVX512 adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
-//
 //go:noescape
-func ExpCentresAVX512(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
+func expCentresAVX512(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)

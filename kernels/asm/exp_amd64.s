@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func ExpSumAVX2(lane *float64, x *float64, n int, m float64)
+// func expSumAVX2(lane *float64, x *float64, n int, m float64)
 // Requires: AVX, AVX2
-TEXT ·ExpSumAVX2(SB), NOSPLIT, $0-32
+TEXT ·expSumAVX2(SB), NOSPLIT, $0-32
+	// adds e^(x[i]-m) to lane[i%8] for n elements, a positive multiple of 8.
 	MOVQ         lane+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -198,9 +199,10 @@ GLOBL f64_15<>(SB), RODATA|NOPTR, $8
 DATA f64_16<>+0(SB)/8, $0x3ff0000000000000
 GLOBL f64_16<>(SB), RODATA|NOPTR, $8
 
-// func ExpStoreAVX2(lane *float64, dst *float64, x *float64, n int, m float64)
+// func expStoreAVX2(lane *float64, dst *float64, x *float64, n int, m float64)
 // Requires: AVX, AVX2
-TEXT ·ExpStoreAVX2(SB), NOSPLIT, $0-40
+TEXT ·expStoreAVX2(SB), NOSPLIT, $0-40
+	// stores e^(x[i]-m) in dst and adds it to lane[i%8], for n elements, a positive multiple of 8.
 	MOVQ         lane+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         x+16(FP), DX
@@ -345,9 +347,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func MaxFloat64AVX2(x *float64, n int) float64
+// func maxFloat64AVX2(x *float64, n int) float64
 // Requires: AVX, SSE2
-TEXT ·MaxFloat64AVX2(SB), NOSPLIT, $0-24
+TEXT ·maxFloat64AVX2(SB), NOSPLIT, $0-24
+	// returns the largest of n elements, a positive multiple of 16.
 	MOVQ    x+0(FP), AX
 	MOVQ    n+8(FP), CX
 	VMOVUPD (AX), Y0
@@ -377,9 +380,10 @@ next:
 	VZEROUPPER
 	RET
 
-// func MaxCentreAVX2(lower *float32, upper *float32, n int) float32
+// func maxCentreAVX2(lower *float32, upper *float32, n int) float32
 // Requires: AVX, SSE
-TEXT ·MaxCentreAVX2(SB), NOSPLIT, $0-28
+TEXT ·maxCentreAVX2(SB), NOSPLIT, $0-28
+	// returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
 	MOVQ         lower+0(FP), AX
 	MOVQ         upper+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -417,9 +421,10 @@ GLOBL f32_0<>(SB), RODATA|NOPTR, $4
 DATA f32_1<>+0(SB)/4, $0xff800000
 GLOBL f32_1<>(SB), RODATA|NOPTR, $4
 
-// func ExpCentresAVX2(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
+// func expCentresAVX2(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
 // Requires: AVX, AVX2
-TEXT ·ExpCentresAVX2(SB), NOSPLIT, $0-40
+TEXT ·expCentresAVX2(SB), NOSPLIT, $0-40
+	// adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
 	MOVQ         lane+0(FP), AX
 	MOVQ         lower+8(FP), CX
 	MOVQ         upper+16(FP), DX
@@ -583,9 +588,10 @@ GLOBL f32_10<>(SB), RODATA|NOPTR, $4
 DATA f32_11<>+0(SB)/4, $0x3f800000
 GLOBL f32_11<>(SB), RODATA|NOPTR, $4
 
-// func ExpSumAVX512(lane *float64, x *float64, n int, m float64)
+// func expSumAVX512(lane *float64, x *float64, n int, m float64)
 // Requires: AVX, AVX512F
-TEXT ·ExpSumAVX512(SB), NOSPLIT, $0-32
+TEXT ·expSumAVX512(SB), NOSPLIT, $0-32
+	// adds e^(x[i]-m) to lane[i%8] for n elements, a positive multiple of 8.
 	MOVQ         lane+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -664,9 +670,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func ExpStoreAVX512(lane *float64, dst *float64, x *float64, n int, m float64)
+// func expStoreAVX512(lane *float64, dst *float64, x *float64, n int, m float64)
 // Requires: AVX, AVX512F
-TEXT ·ExpStoreAVX512(SB), NOSPLIT, $0-40
+TEXT ·expStoreAVX512(SB), NOSPLIT, $0-40
+	// stores e^(x[i]-m) in dst and adds it to lane[i%8], for n elements, a positive multiple of 8.
 	MOVQ         lane+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         x+16(FP), DX
@@ -748,9 +755,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func MaxFloat64AVX512(x *float64, n int) float64
+// func maxFloat64AVX512(x *float64, n int) float64
 // Requires: AVX, AVX512F, SSE2
-TEXT ·MaxFloat64AVX512(SB), NOSPLIT, $0-24
+TEXT ·maxFloat64AVX512(SB), NOSPLIT, $0-24
+	// returns the largest of n elements, a positive multiple of 16.
 	MOVQ    x+0(FP), AX
 	MOVQ    n+8(FP), CX
 	VMOVUPD (AX), Z0
@@ -776,9 +784,10 @@ next:
 	VZEROUPPER
 	RET
 
-// func MaxCentreAVX512(lower *float32, upper *float32, n int) float32
+// func maxCentreAVX512(lower *float32, upper *float32, n int) float32
 // Requires: AVX, AVX512F, SSE
-TEXT ·MaxCentreAVX512(SB), NOSPLIT, $0-28
+TEXT ·maxCentreAVX512(SB), NOSPLIT, $0-28
+	// returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
 	MOVQ         lower+0(FP), AX
 	MOVQ         upper+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -806,9 +815,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func ExpCentresAVX512(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
+// func expCentresAVX512(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
 // Requires: AVX, AVX512F
-TEXT ·ExpCentresAVX512(SB), NOSPLIT, $0-40
+TEXT ·expCentresAVX512(SB), NOSPLIT, $0-40
+	// adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
 	MOVQ         lane+0(FP), AX
 	MOVQ         lower+8(FP), CX
 	MOVQ         upper+16(FP), DX

@@ -4,27 +4,17 @@
 
 package asm
 
-// ExpSumNEON adds e^(x[i]-m) to lane[i%8] for n elements, a positive multiple of 8.
-//
 //go:noescape
-func ExpSumNEON(lane, x *float64, n int, m float64)
+func expSumNEON(lane, x *float64, n int, m float64)
 
-// ExpStoreNEON stores e^(x[i]-m) in dst and adds it to lane[i%8], for n elements, a positive multiple of 8.
-//
 //go:noescape
-func ExpStoreNEON(lane, dst, x *float64, n int, m float64)
+func expStoreNEON(lane, dst, x *float64, n int, m float64)
 
-// MaxFloat64NEON returns the largest of n elements, a positive multiple of 16.
-//
 //go:noescape
-func MaxFloat64NEON(x *float64, n int) float64
+func maxFloat64NEON(x *float64, n int) float64
 
-// MaxCentreNEON returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
-//
 //go:noescape
-func MaxCentreNEON(lower, upper *float32, n int) float32
+func maxCentreNEON(lower, upper *float32, n int) float32
 
-// ExpCentresNEON adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
-//
 //go:noescape
-func ExpCentresNEON(lane *float64, lower, upper *float32, n int, m, scale float32)
+func expCentresNEON(lane *float64, lower, upper *float32, n int, m, scale float32)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func ExpSumNEON(lane, x *float64, n int, m float64)
+// func expSumNEON(lane, x *float64, n int, m float64)
 // Requires: ASIMD
-TEXT ·ExpSumNEON(SB), NOSPLIT, $0-32
+TEXT ·expSumNEON(SB), NOSPLIT, $0-32
+	// adds e^(x[i]-m) to lane[i%8] for n elements, a positive multiple of 8.
 	MOVD lane+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2
@@ -281,9 +282,10 @@ loop:
 	VST1 [V1.D2, V2.D2, V3.D2, V4.D2], (R0)
 	RET
 
-// func ExpStoreNEON(lane, dst, x *float64, n int, m float64)
+// func expStoreNEON(lane, dst, x *float64, n int, m float64)
 // Requires: ASIMD
-TEXT ·ExpStoreNEON(SB), NOSPLIT, $0-40
+TEXT ·expStoreNEON(SB), NOSPLIT, $0-40
+	// stores e^(x[i]-m) in dst and adds it to lane[i%8], for n elements, a positive multiple of 8.
 	MOVD lane+0(FP), R0
 	MOVD x+16(FP), R1
 	MOVD n+24(FP), R2
@@ -560,9 +562,10 @@ loop:
 	VST1 [V1.D2, V2.D2, V3.D2, V4.D2], (R0)
 	RET
 
-// func MaxFloat64NEON(x *float64, n int) float64
+// func maxFloat64NEON(x *float64, n int) float64
 // Requires: ASIMD
-TEXT ·MaxFloat64NEON(SB), NOSPLIT, $0-24
+TEXT ·maxFloat64NEON(SB), NOSPLIT, $0-24
+	// returns the largest of n elements, a positive multiple of 16.
 	MOVD x+0(FP), R0
 	MOVD n+8(FP), R1
 	VLD1.P 64(R0), [V0.D2, V1.D2, V2.D2, V3.D2]
@@ -597,9 +600,10 @@ fold:
 	FMOVD F0, ret+16(FP)
 	RET
 
-// func MaxCentreNEON(lower, upper *float32, n int) float32
+// func maxCentreNEON(lower, upper *float32, n int) float32
 // Requires: ASIMD
-TEXT ·MaxCentreNEON(SB), NOSPLIT, $0-28
+TEXT ·maxCentreNEON(SB), NOSPLIT, $0-28
+	// returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD n+16(FP), R2
@@ -644,9 +648,10 @@ fold:
 	FMOVS F1, ret+24(FP)
 	RET
 
-// func ExpCentresNEON(lane *float64, lower, upper *float32, n int, m, scale float32)
+// func expCentresNEON(lane *float64, lower, upper *float32, n int, m, scale float32)
 // Requires: ASIMD
-TEXT ·ExpCentresNEON(SB), NOSPLIT, $0-40
+TEXT ·expCentresNEON(SB), NOSPLIT, $0-40
+	// adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
 	MOVD lane+0(FP), R0
 	MOVD lower+8(FP), R1
 	MOVD upper+16(FP), R2

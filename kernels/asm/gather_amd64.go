@@ -4,22 +4,14 @@
 
 package asm
 
-// GatherDotAVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements.
-//
 //go:noescape
-func GatherDotAVX2(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int)
+func gatherDotAVX2(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int)
 
-// MaxIDAVX2 returns the largest of n ids, n a positive multiple of 16.
-//
 //go:noescape
-func MaxIDAVX2(ids *uint32, n int) uint32
+func maxIDAVX2(ids *uint32, n int) uint32
 
-// GatherDotAVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements.
-//
 //go:noescape
-func GatherDotAVX512(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int)
+func gatherDotAVX512(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int)
 
-// MaxIDAVX512 returns the largest of n ids, n a positive multiple of 16.
-//
 //go:noescape
-func MaxIDAVX512(ids *uint32, n int) uint32
+func maxIDAVX512(ids *uint32, n int) uint32

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func GatherDotAVX2(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int)
+// func gatherDotAVX2(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, FMA3
-TEXT ·GatherDotAVX2(SB), NOSPLIT, $0-48
+TEXT ·gatherDotAVX2(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements.
 	MOVQ dst+0(FP), AX
 	MOVQ ids+16(FP), CX
 	MOVQ rows+8(FP), DX
@@ -226,9 +227,10 @@ DATA tailmask<>+248(SB)/4, $0x00000000
 DATA tailmask<>+252(SB)/4, $0x00000000
 GLOBL tailmask<>(SB), RODATA|NOPTR, $256
 
-// func MaxIDAVX2(ids *uint32, n int) uint32
+// func maxIDAVX2(ids *uint32, n int) uint32
 // Requires: AVX, AVX2
-TEXT ·MaxIDAVX2(SB), NOSPLIT, $0-20
+TEXT ·maxIDAVX2(SB), NOSPLIT, $0-20
+	// returns the largest of n ids, n a positive multiple of 16.
 	MOVQ   ids+0(FP), AX
 	MOVQ   n+8(FP), CX
 	VXORPS Y0, Y0, Y0
@@ -252,9 +254,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func GatherDotAVX512(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int)
+// func gatherDotAVX512(dst *float32, rows *float32, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·GatherDotAVX512(SB), NOSPLIT, $0-48
+TEXT ·gatherDotAVX512(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements.
 	MOVQ dst+0(FP), AX
 	MOVQ ids+16(FP), CX
 	MOVQ rows+8(FP), DX
@@ -416,9 +419,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func MaxIDAVX512(ids *uint32, n int) uint32
+// func maxIDAVX512(ids *uint32, n int) uint32
 // Requires: AVX, AVX2, AVX512DQ, AVX512F
-TEXT ·MaxIDAVX512(SB), NOSPLIT, $0-20
+TEXT ·maxIDAVX512(SB), NOSPLIT, $0-20
+	// returns the largest of n ids, n a positive multiple of 16.
 	MOVQ   ids+0(FP), AX
 	MOVQ   n+8(FP), CX
 	VXORPS Z0, Z0, Z0

@@ -4,12 +4,8 @@
 
 package asm
 
-// GatherDotNEON computes dst[j] = rows[ids[j]].h for n ids into rows of d elements.
-//
 //go:noescape
-func GatherDotNEON(dst, rows *float32, ids *uint32, n int, h *float32, d int)
+func gatherDotNEON(dst, rows *float32, ids *uint32, n int, h *float32, d int)
 
-// MaxIDNEON returns the largest of n ids, n a positive multiple of 16.
-//
 //go:noescape
-func MaxIDNEON(ids *uint32, n int) uint32
+func maxIDNEON(ids *uint32, n int) uint32

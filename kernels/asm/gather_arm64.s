@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func GatherDotNEON(dst, rows *float32, ids *uint32, n int, h *float32, d int)
+// func gatherDotNEON(dst, rows *float32, ids *uint32, n int, h *float32, d int)
 // Requires: ASIMD
-TEXT ·GatherDotNEON(SB), NOSPLIT, $0-48
+TEXT ·gatherDotNEON(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements.
 	MOVD dst+0(FP), R0
 	MOVD ids+16(FP), R1
 	MOVD rows+8(FP), R2
@@ -225,9 +226,10 @@ row_sums:
 end:
 	RET
 
-// func MaxIDNEON(ids *uint32, n int) uint32
+// func maxIDNEON(ids *uint32, n int) uint32
 // Requires: ASIMD
-TEXT ·MaxIDNEON(SB), NOSPLIT, $0-20
+TEXT ·maxIDNEON(SB), NOSPLIT, $0-20
+	// returns the largest of n ids, n a positive multiple of 16.
 	MOVD ids+0(FP), R0
 	MOVD n+8(FP), R1
 	VMOVI $0, V0.B16

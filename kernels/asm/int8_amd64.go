@@ -4,82 +4,50 @@
 
 package asm
 
-// Int8BoundsAVX2 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+func int8BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsAVX2 computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int8BoundsBatchAVX2 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
+func int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchAVX2 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int4BoundsAVX2 computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+func int4BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8PanelBoundsAVX2 computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+func int8PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 
-// Int4PanelBoundsAVX2 computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+func int4PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 
-// Int8BoundsAVX512 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+func int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsAVX512 computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8GatherBoundsAVX512(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsAVX512(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int8BoundsBatchAVX512 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
+func int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchAVX512 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int4BoundsAVX512 computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+func int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8PanelBoundsAVX512 computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+func int8PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 
-// Int4PanelBoundsAVX512 computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+func int4PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 
-// Int8BoundsStreamAVX512 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+func int8BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int4BoundsStreamAVX512 computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+func int4BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func Int8BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// func int8BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX2
-TEXT ·Int8BoundsAVX2(SB), NOSPLIT, $0-48
+TEXT ·int8BoundsAVX2(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVL         $0x80808080, AX
 	VMOVD        AX, X0
 	VPBROADCASTD X0, Y3
@@ -234,9 +235,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·Int8GatherBoundsAVX2(SB), NOSPLIT, $0-56
+TEXT ·int8GatherBoundsAVX2(SB), NOSPLIT, $0-56
+	// computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVL         $0x80808080, AX
 	VMOVD        AX, X0
 	VPBROADCASTD X0, Y3
@@ -519,9 +521,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
+// func int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX2
-TEXT ·Int8BoundsBatchAVX2(SB), NOSPLIT, $0-64
+TEXT ·int8BoundsBatchAVX2(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	XORQ         AX, AX
 	MOVQ         data+32(FP), CX
 	MOVL         $0x80808080, DX
@@ -756,9 +759,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·Int8GatherBoundsBatchAVX2(SB), NOSPLIT, $0-72
+TEXT ·int8GatherBoundsBatchAVX2(SB), NOSPLIT, $0-72
+	// computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	XORQ         AX, AX
 	MOVL         $0x80808080, CX
 	VMOVD        CX, X0
@@ -1024,9 +1028,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int4BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// func int4BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX2
-TEXT ·Int4BoundsAVX2(SB), NOSPLIT, $0-48
+TEXT ·int4BoundsAVX2(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVL         $0x0f0f0f0f, AX
 	VMOVD        AX, X0
 	VPBROADCASTD X0, Y4
@@ -1332,9 +1337,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// func int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·Int8BoundsAVX512(SB), NOSPLIT, $0-48
+TEXT ·int8BoundsAVX512(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	XORQ AX, AX
 	MOVQ data+16(FP), CX
 
@@ -1577,9 +1583,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int8GatherBoundsAVX512(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsAVX512(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, CMOV, MMX+
-TEXT ·Int8GatherBoundsAVX512(SB), NOSPLIT, $0-56
+TEXT ·int8GatherBoundsAVX512(SB), NOSPLIT, $0-56
+	// computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	XORQ AX, AX
 
 block:
@@ -1907,9 +1914,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
+// func int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·Int8BoundsBatchAVX512(SB), NOSPLIT, $0-64
+TEXT ·int8BoundsBatchAVX512(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	XORQ AX, AX
 	MOVQ data+32(FP), CX
 
@@ -2102,9 +2110,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, CMOV, MMX+
-TEXT ·Int8GatherBoundsBatchAVX512(SB), NOSPLIT, $0-72
+TEXT ·int8GatherBoundsBatchAVX512(SB), NOSPLIT, $0-72
+	// computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	XORQ AX, AX
 
 block:
@@ -2328,9 +2337,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// func int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·Int4BoundsAVX512(SB), NOSPLIT, $0-48
+TEXT ·int4BoundsAVX512(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVL         $0x0f0f0f0f, AX
 	VMOVD        AX, X0
 	VPBROADCASTD X0, Z4
@@ -2652,9 +2662,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int8BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// func int8BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·Int8BoundsStreamAVX512(SB), NOSPLIT, $0-48
+TEXT ·int8BoundsStreamAVX512(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	XORQ AX, AX
 	MOVQ data+16(FP), CX
 
@@ -3041,9 +3052,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func Int4BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// func int4BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·Int4BoundsStreamAVX512(SB), NOSPLIT, $0-48
+TEXT ·int4BoundsStreamAVX512(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVL         $0x0f0f0f0f, AX
 	VMOVD        AX, X0
 	VPBROADCASTD X0, Z4

@@ -4,82 +4,50 @@
 
 package asm
 
-// Int8BoundsNEON computes the intervals of n rows. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8BoundsNEON(lower, upper *float32, data *byte, stride int, n int, b *byte)
+func int8BoundsNEON(lower, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsNEON computes the intervals of the rows ids. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8GatherBoundsNEON(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsNEON(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int4BoundsNEON computes the intervals of n rows of 4-bit codes. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4BoundsNEON(lower, upper *float32, data *byte, stride int, n int, b *byte)
+func int4BoundsNEON(lower, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8BoundsNEONDOT computes the intervals of n rows. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *byte)
+func int8BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsNEONDOT computes the intervals of the rows ids. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8GatherBoundsNEONDOT(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsNEONDOT(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int4BoundsNEONDOT computes the intervals of n rows of 4-bit codes. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *byte)
+func int4BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8PanelBoundsNEON computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
+func int8PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
 
-// Int4PanelBoundsNEON computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
+func int4PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
 
-// Int8PanelBoundsNEONDOT computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int8PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
+func int8PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
 
-// Int4PanelBoundsNEONDOT computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
-//
 //go:noescape
-func Int4PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
+func int4PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
 
-// Int8BoundsBatchNEON computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8BoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
+func int8BoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchNEON computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8GatherBoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int8BoundsBatchNEONDOT computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8BoundsBatchNEONDOT(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
+func int8BoundsBatchNEONDOT(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchNEONDOT computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8GatherBoundsBatchNEONDOT(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsBatchNEONDOT(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int8BoundsBatchNEONI8MM computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8BoundsBatchNEONI8MM(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
+func int8BoundsBatchNEONI8MM(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchNEONI8MM computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
-//
 //go:noescape
-func Int8GatherBoundsBatchNEONI8MM(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+func int8GatherBoundsBatchNEONI8MM(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)

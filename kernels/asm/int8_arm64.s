@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func Int8BoundsNEON(lower, upper *float32, data *byte, stride int, n int, b *byte)
+// func int8BoundsNEON(lower, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: ASIMD
-TEXT ·Int8BoundsNEON(SB), NOSPLIT, $0-48
+TEXT ·int8BoundsNEON(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	VMOVI $128, V0.B16
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
@@ -275,9 +276,10 @@ products:
 block_end:
 	RET
 
-// func Int8GatherBoundsNEON(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsNEON(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: ASIMD
-TEXT ·Int8GatherBoundsNEON(SB), NOSPLIT, $0-56
+TEXT ·int8GatherBoundsNEON(SB), NOSPLIT, $0-56
+	// computes the intervals of the rows ids. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	VMOVI $128, V0.B16
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
@@ -585,9 +587,10 @@ products:
 block_end:
 	RET
 
-// func Int4BoundsNEON(lower, upper *float32, data *byte, stride int, n int, b *byte)
+// func int4BoundsNEON(lower, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: ASIMD
-TEXT ·Int4BoundsNEON(SB), NOSPLIT, $0-48
+TEXT ·int4BoundsNEON(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows of 4-bit codes. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	VMOVI $15, V0.B16
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
@@ -958,9 +961,10 @@ products:
 block_end:
 	RET
 
-// func Int8BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *byte)
+// func int8BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·Int8BoundsNEONDOT(SB), NOSPLIT, $0-48
+TEXT ·int8BoundsNEONDOT(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	VMOVI $128, V0.B16
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
@@ -1165,9 +1169,10 @@ products:
 block_end:
 	RET
 
-// func Int8GatherBoundsNEONDOT(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsNEONDOT(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·Int8GatherBoundsNEONDOT(SB), NOSPLIT, $0-56
+TEXT ·int8GatherBoundsNEONDOT(SB), NOSPLIT, $0-56
+	// computes the intervals of the rows ids. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	VMOVI $128, V0.B16
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
@@ -1411,9 +1416,10 @@ products:
 block_end:
 	RET
 
-// func Int4BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *byte)
+// func int4BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·Int4BoundsNEONDOT(SB), NOSPLIT, $0-48
+TEXT ·int4BoundsNEONDOT(SB), NOSPLIT, $0-48
+	// computes the intervals of n rows of 4-bit codes. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	VMOVI $15, V0.B16
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
@@ -1688,9 +1694,10 @@ products:
 block_end:
 	RET
 
-// func Int8PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
+// func int8PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
 // Requires: ASIMD
-TEXT ·Int8PanelBoundsNEON(SB), NOSPLIT, $0-48
+TEXT ·int8PanelBoundsNEON(SB), NOSPLIT, $0-48
+	// computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD data+16(FP), R2
@@ -1805,9 +1812,10 @@ step:
 	BNE panel
 	RET
 
-// func Int4PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
+// func int4PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
 // Requires: ASIMD
-TEXT ·Int4PanelBoundsNEON(SB), NOSPLIT, $0-48
+TEXT ·int4PanelBoundsNEON(SB), NOSPLIT, $0-48
+	// computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD data+16(FP), R2
@@ -1950,9 +1958,10 @@ step:
 	BNE panel
 	RET
 
-// func Int8PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
+// func int8PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·Int8PanelBoundsNEONDOT(SB), NOSPLIT, $0-48
+TEXT ·int8PanelBoundsNEONDOT(SB), NOSPLIT, $0-48
+	// computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD data+16(FP), R2
@@ -2047,9 +2056,10 @@ step:
 	BNE panel
 	RET
 
-// func Int4PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
+// func int4PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·Int4PanelBoundsNEONDOT(SB), NOSPLIT, $0-48
+TEXT ·int4PanelBoundsNEONDOT(SB), NOSPLIT, $0-48
+	// computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVD lower+0(FP), R0
 	MOVD upper+8(FP), R1
 	MOVD data+16(FP), R2
@@ -2160,9 +2170,10 @@ step:
 	BNE panel
 	RET
 
-// func Int8BoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
+// func int8BoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
 // Requires: ASIMD
-TEXT ·Int8BoundsBatchNEON(SB), NOSPLIT, $0-64
+TEXT ·int8BoundsBatchNEON(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	MOVD b+56(FP), R0
 	MOVD contexts+24(FP), R1
 	MOVD data+32(FP), R2
@@ -2528,9 +2539,10 @@ stored:
 block4_end:
 	RET
 
-// func Int8GatherBoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: ASIMD
-TEXT ·Int8GatherBoundsBatchNEON(SB), NOSPLIT, $0-72
+TEXT ·int8GatherBoundsBatchNEON(SB), NOSPLIT, $0-72
+	// computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	MOVD b+64(FP), R0
 	MOVD contexts+24(FP), R1
 	MOVD data+32(FP), R2
@@ -2939,9 +2951,10 @@ stored:
 block4_end:
 	RET
 
-// func Int8BoundsBatchNEONDOT(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
+// func int8BoundsBatchNEONDOT(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·Int8BoundsBatchNEONDOT(SB), NOSPLIT, $0-64
+TEXT ·int8BoundsBatchNEONDOT(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	MOVD b+56(FP), R0
 	MOVD contexts+24(FP), R1
 	MOVD data+32(FP), R2
@@ -3259,9 +3272,10 @@ stored:
 block4_end:
 	RET
 
-// func Int8GatherBoundsBatchNEONDOT(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsBatchNEONDOT(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: ASIMD, ASIMDDP
-TEXT ·Int8GatherBoundsBatchNEONDOT(SB), NOSPLIT, $0-72
+TEXT ·int8GatherBoundsBatchNEONDOT(SB), NOSPLIT, $0-72
+	// computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	MOVD b+64(FP), R0
 	MOVD contexts+24(FP), R1
 	MOVD data+32(FP), R2
@@ -3622,9 +3636,10 @@ stored:
 block4_end:
 	RET
 
-// func Int8BoundsBatchNEONI8MM(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
+// func int8BoundsBatchNEONI8MM(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
 // Requires: ASIMD, ASIMDDP, I8MM
-TEXT ·Int8BoundsBatchNEONI8MM(SB), NOSPLIT, $0-64
+TEXT ·int8BoundsBatchNEONI8MM(SB), NOSPLIT, $0-64
+	// computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	MOVD contexts+24(FP), R0
 	MOVD data+32(FP), R1
 	MOVD stride+40(FP), R2
@@ -4125,9 +4140,10 @@ stored_4:
 block4_end:
 	RET
 
-// func Int8GatherBoundsBatchNEONI8MM(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+// func int8GatherBoundsBatchNEONI8MM(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: ASIMD, ASIMDDP, I8MM
-TEXT ·Int8GatherBoundsBatchNEONI8MM(SB), NOSPLIT, $0-72
+TEXT ·int8GatherBoundsBatchNEONI8MM(SB), NOSPLIT, $0-72
+	// computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 8, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 	MOVD contexts+24(FP), R0
 	MOVD data+32(FP), R1
 	MOVD stride+40(FP), R2

@@ -4,7 +4,5 @@
 
 package asm
 
-// PrefetchLinesAVX2 asks for the cache lines at n addresses, n at least 1.
-//
 //go:noescape
-func PrefetchLinesAVX2(lines *uintptr, n int)
+func prefetchLinesAVX2(lines *uintptr, n int)

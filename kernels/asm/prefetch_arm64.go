@@ -4,7 +4,5 @@
 
 package asm
 
-// PrefetchLinesNEON asks for the cache lines at n addresses, n at least 1.
-//
 //go:noescape
-func PrefetchLinesNEON(lines *uintptr, n int)
+func prefetchLinesNEON(lines *uintptr, n int)

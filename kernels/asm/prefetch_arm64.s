@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func PrefetchLinesNEON(lines *uintptr, n int)
+// func prefetchLinesNEON(lines *uintptr, n int)
 // Requires: ASIMD
-TEXT ·PrefetchLinesNEON(SB), NOSPLIT, $0-16
+TEXT ·prefetchLinesNEON(SB), NOSPLIT, $0-16
+	// asks for the cache lines at n addresses, n at least 1.
 	MOVD lines+0(FP), R0
 	MOVD n+8(FP), R1
 

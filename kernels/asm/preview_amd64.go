@@ -4,52 +4,32 @@
 
 package asm
 
-// Scores7AVX2 computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive.
-//
 //go:noescape
-func Scores7AVX2(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
+func scores7AVX2(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 
-// Scores2AVX2 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
-//
 //go:noescape
-func Scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
+func scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 
-// Lines2AVX2 adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.
-//
 //go:noescape
-func Lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
+func lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
 
-// SelectRowsAVX2 writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.
-//
 //go:noescape
-func SelectRowsAVX2(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
+func selectRowsAVX2(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
 
-// AddReachAVX2 adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], i < n, in float32 in this order. n is a positive multiple of 16.
-//
 //go:noescape
-func AddReachAVX2(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
+func addReachAVX2(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
 
-// Scores7AVX512 computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive.
-//
 //go:noescape
-func Scores7AVX512(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
+func scores7AVX512(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 
-// Scores2AVX512 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
-//
 //go:noescape
-func Scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
+func scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 
-// Lines2AVX512 adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.
-//
 //go:noescape
-func Lines2AVX512(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
+func lines2AVX512(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
 
-// SelectRowsAVX512 writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.
-//
 //go:noescape
-func SelectRowsAVX512(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
+func selectRowsAVX512(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
 
-// AddReachAVX512 adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], i < n, in float32 in this order. n is a positive multiple of 16.
-//
 //go:noescape
-func AddReachAVX512(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
+func addReachAVX512(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func Scores7AVX2(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
+// func scores7AVX2(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 // Requires: AVX, AVX2
-TEXT ·Scores7AVX2(SB), NOSPLIT, $0-60
+TEXT ·scores7AVX2(SB), NOSPLIT, $0-60
+	// computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive.
 	MOVQ         dst+0(FP), AX
 	MOVQ         data+8(FP), CX
 	MOVQ         panels+16(FP), DX
@@ -149,9 +150,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func Scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
+// func scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·Scores2AVX2(SB), NOSPLIT, $0-80
+TEXT ·scores2AVX2(SB), NOSPLIT, $0-80
+	// adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
 	MOVQ         dst+0(FP), AX
 	MOVQ         top+8(FP), CX
 	MOVQ         table+16(FP), DX
@@ -272,9 +274,10 @@ store:
 	VZEROUPPER
 	RET
 
-// func Lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
+// func lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·Lines2AVX2(SB), NOSPLIT, $0-44
+TEXT ·lines2AVX2(SB), NOSPLIT, $0-44
+	// adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.
 	MOVQ         dst+0(FP), AX
 	MOVQ         table+8(FP), CX
 	MOVQ         list+16(FP), DX
@@ -367,9 +370,10 @@ ahead:
 	VZEROUPPER
 	RET
 
-// func SelectRowsAVX2(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
+// func selectRowsAVX2(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
 // Requires: AVX, AVX2, POPCNT
-TEXT ·SelectRowsAVX2(SB), NOSPLIT, $0-56
+TEXT ·selectRowsAVX2(SB), NOSPLIT, $0-56
+	// writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.
 	MOVQ      rows+0(FP), AX
 	MOVQ      selected+8(FP), CX
 	MOVQ      scores+16(FP), DX
@@ -681,9 +685,10 @@ DATA packed<>+2032(SB)/8, $0x0007060504030201
 DATA packed<>+2040(SB)/8, $0x0706050403020100
 GLOBL packed<>(SB), RODATA|NOPTR, $2048
 
-// func AddReachAVX2(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
+// func addReachAVX2(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
 // Requires: AVX
-TEXT ·AddReachAVX2(SB), NOSPLIT, $0-56
+TEXT ·addReachAVX2(SB), NOSPLIT, $0-56
+	// adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], i < n, in float32 in this order. n is a positive multiple of 16.
 	MOVQ         dst+0(FP), AX
 	MOVQ         gauge+8(FP), CX
 	MOVQ         share+16(FP), DX
@@ -722,9 +727,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func Scores7AVX512(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
+// func scores7AVX512(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·Scores7AVX512(SB), NOSPLIT, $0-60
+TEXT ·scores7AVX512(SB), NOSPLIT, $0-60
+	// computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive.
 	MOVQ         dst+0(FP), AX
 	MOVQ         data+8(FP), CX
 	MOVQ         panels+16(FP), DX
@@ -795,9 +801,10 @@ sums:
 	VZEROUPPER
 	RET
 
-// func Scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
+// func scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·Scores2AVX512(SB), NOSPLIT, $0-80
+TEXT ·scores2AVX512(SB), NOSPLIT, $0-80
+	// adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
 	MOVQ         dst+0(FP), AX
 	MOVQ         top+8(FP), CX
 	MOVQ         table+16(FP), DX
@@ -895,9 +902,10 @@ store:
 	VZEROUPPER
 	RET
 
-// func Lines2AVX512(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
+// func lines2AVX512(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·Lines2AVX512(SB), NOSPLIT, $0-44
+TEXT ·lines2AVX512(SB), NOSPLIT, $0-44
+	// adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.
 	MOVQ         dst+0(FP), AX
 	MOVQ         table+8(FP), CX
 	MOVQ         list+16(FP), DX
@@ -963,9 +971,10 @@ ahead:
 	VZEROUPPER
 	RET
 
-// func SelectRowsAVX512(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
+// func selectRowsAVX512(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
 // Requires: AVX, AVX512F, POPCNT
-TEXT ·SelectRowsAVX512(SB), NOSPLIT, $0-56
+TEXT ·selectRowsAVX512(SB), NOSPLIT, $0-56
+	// writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.
 	MOVQ      rows+0(FP), AX
 	MOVQ      selected+8(FP), CX
 	MOVQ      scores+16(FP), DX
@@ -1005,9 +1014,10 @@ panel:
 	VZEROUPPER
 	RET
 
-// func AddReachAVX512(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
+// func addReachAVX512(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
 // Requires: AVX, AVX512F
-TEXT ·AddReachAVX512(SB), NOSPLIT, $0-56
+TEXT ·addReachAVX512(SB), NOSPLIT, $0-56
+	// adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], i < n, in float32 in this order. n is a positive multiple of 16.
 	MOVQ         dst+0(FP), AX
 	MOVQ         gauge+8(FP), CX
 	MOVQ         share+16(FP), DX

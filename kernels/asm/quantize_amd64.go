@@ -4,32 +4,20 @@
 
 package asm
 
-// MaxAbsBitsAVX2 returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.
-//
 //go:noescape
-func MaxAbsBitsAVX2(x *float32, n int) uint32
+func maxAbsBitsAVX2(x *float32, n int) uint32
 
-// QuantizeAVX2 rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
-//
 //go:noescape
-func QuantizeAVX2(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
+func quantizeAVX2(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
 
-// EncodeAVX2 rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
-//
 //go:noescape
-func EncodeAVX2(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
+func encodeAVX2(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
 
-// MaxAbsBitsAVX512 returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.
-//
 //go:noescape
-func MaxAbsBitsAVX512(x *float32, n int) uint32
+func maxAbsBitsAVX512(x *float32, n int) uint32
 
-// QuantizeAVX512 rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
-//
 //go:noescape
-func QuantizeAVX512(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
+func quantizeAVX512(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
 
-// EncodeAVX512 rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
-//
 //go:noescape
-func EncodeAVX512(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
+func encodeAVX512(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)

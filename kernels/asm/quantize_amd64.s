@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func EncodeAVX2(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
+// func encodeAVX2(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
 // Requires: AVX, AVX2, SSE
-TEXT ·EncodeAVX2(SB), NOSPLIT, $0-40
+TEXT ·encodeAVX2(SB), NOSPLIT, $0-40
+	// rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
 	MOVQ         codes+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -73,9 +74,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func EncodeAVX512(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
+// func encodeAVX512(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
-TEXT ·EncodeAVX512(SB), NOSPLIT, $0-40
+TEXT ·encodeAVX512(SB), NOSPLIT, $0-40
+	// rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
 	MOVQ         codes+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX

@@ -4,17 +4,11 @@
 
 package asm
 
-// MaxAbsBitsNEON returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.
-//
 //go:noescape
-func MaxAbsBitsNEON(x *float32, n int) uint32
+func maxAbsBitsNEON(x *float32, n int) uint32
 
-// QuantizeNEON rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
-//
 //go:noescape
-func QuantizeNEON(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code, negative int32)
+func quantizeNEON(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code, negative int32)
 
-// EncodeNEON rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
-//
 //go:noescape
-func EncodeNEON(codes *int8, x *float32, n int, inv, most float32) (err2, norm2 float32)
+func encodeNEON(codes *int8, x *float32, n int, inv, most float32) (err2, norm2 float32)

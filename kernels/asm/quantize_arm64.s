@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func MaxAbsBitsNEON(x *float32, n int) uint32
+// func maxAbsBitsNEON(x *float32, n int) uint32
 // Requires: ASIMD
-TEXT ·MaxAbsBitsNEON(SB), NOSPLIT, $0-20
+TEXT ·maxAbsBitsNEON(SB), NOSPLIT, $0-20
+	// returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.
 	MOVD x+0(FP), R0
 	MOVD n+8(FP), R1
 	VMOVI $0, V0.B16
@@ -34,9 +35,10 @@ loop:
 	MOVW R2, ret+16(FP)
 	RET
 
-// func QuantizeNEON(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code, negative int32)
+// func quantizeNEON(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code, negative int32)
 // Requires: ASIMD
-TEXT ·QuantizeNEON(SB), NOSPLIT, $0-48
+TEXT ·quantizeNEON(SB), NOSPLIT, $0-48
+	// rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
 	MOVD codes+0(FP), R0
 	MOVD h+8(FP), R1
 	MOVD n+16(FP), R2
@@ -136,9 +138,10 @@ loop:
 	MOVW R3, negative+44(FP)
 	RET
 
-// func EncodeNEON(codes *int8, x *float32, n int, inv, most float32) (err2, norm2 float32)
+// func encodeNEON(codes *int8, x *float32, n int, inv, most float32) (err2, norm2 float32)
 // Requires: ASIMD
-TEXT ·EncodeNEON(SB), NOSPLIT, $0-40
+TEXT ·encodeNEON(SB), NOSPLIT, $0-40
+	// rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
 	MOVD codes+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func PrefetchLinesAVX2(lines *uintptr, n int)
+// func prefetchLinesAVX2(lines *uintptr, n int)
 // Requires: AVX, MMX+
-TEXT ·PrefetchLinesAVX2(SB), NOSPLIT, $0-16
+TEXT ·prefetchLinesAVX2(SB), NOSPLIT, $0-16
+	// asks for the cache lines at n addresses, n at least 1.
 	MOVQ lines+0(FP), AX
 	MOVQ n+8(FP), CX
 
@@ -19,9 +20,10 @@ line:
 	VZEROUPPER
 	RET
 
-// func MaxAbsBitsAVX2(x *float32, n int) uint32
+// func maxAbsBitsAVX2(x *float32, n int) uint32
 // Requires: AVX, AVX2
-TEXT ·MaxAbsBitsAVX2(SB), NOSPLIT, $0-20
+TEXT ·maxAbsBitsAVX2(SB), NOSPLIT, $0-20
+	// returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
 	MOVL         $0x7fffffff, DX
@@ -52,9 +54,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func QuantizeAVX2(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
+// func quantizeAVX2(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
 // Requires: AVX, AVX2, SSE
-TEXT ·QuantizeAVX2(SB), NOSPLIT, $0-48
+TEXT ·quantizeAVX2(SB), NOSPLIT, $0-48
+	// rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
 	MOVQ         codes+0(FP), AX
 	MOVQ         h+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -145,9 +148,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func Int4PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+// func int4PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 // Requires: AVX, AVX2
-TEXT ·Int4PanelBoundsAVX2(SB), NOSPLIT, $0-48
+TEXT ·int4PanelBoundsAVX2(SB), NOSPLIT, $0-48
+	// computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVQ         data+16(FP), AX
 	MOVQ         panels+24(FP), CX
 	MOVQ         steps+32(FP), DX
@@ -612,9 +616,10 @@ done:
 	VZEROUPPER
 	RET
 
-// func Int8PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+// func int8PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 // Requires: AVX, AVX2
-TEXT ·Int8PanelBoundsAVX2(SB), NOSPLIT, $0-48
+TEXT ·int8PanelBoundsAVX2(SB), NOSPLIT, $0-48
+	// computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVQ         data+16(FP), AX
 	MOVQ         panels+24(FP), CX
 	MOVQ         steps+32(FP), DX
@@ -978,9 +983,10 @@ done:
 	VZEROUPPER
 	RET
 
-// func KthOfLanesAVX2(lane *float32, scores *float32, n int, k int) float32
+// func kthOfLanesAVX2(lane *float32, scores *float32, n int, k int) float32
 // Requires: AVX, AVX2, SSE
-TEXT ·KthOfLanesAVX2(SB), NOSPLIT, $0-36
+TEXT ·kthOfLanesAVX2(SB), NOSPLIT, $0-36
+	// stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.
 	MOVQ    lane+0(FP), AX
 	MOVQ    scores+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -1050,9 +1056,10 @@ count:
 	VZEROUPPER
 	RET
 
-// func SelectAtLeastAVX2(dst *uint32, scores *float32, n int, threshold float32) int
+// func selectAtLeastAVX2(dst *uint32, scores *float32, n int, threshold float32) int
 // Requires: AVX, BMI
-TEXT ·SelectAtLeastAVX2(SB), NOSPLIT, $0-40
+TEXT ·selectAtLeastAVX2(SB), NOSPLIT, $0-40
+	// writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n.
 	MOVQ         dst+0(FP), AX
 	MOVQ         scores+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -1105,7 +1112,7 @@ TEXT ·PrefetchLines(SB), NOSPLIT, $0-17
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+16(FP)
-	JMP  ·PrefetchLinesAVX2(SB)
+	JMP  ·prefetchLinesAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+16(FP)
@@ -1116,13 +1123,13 @@ TEXT ·MaxAbsBits(SB), NOSPLIT, $0-21
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+20(FP)
-	JMP  ·MaxAbsBitsAVX512(SB)
+	JMP  ·maxAbsBitsAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+20(FP)
-	JMP  ·MaxAbsBitsAVX2(SB)
+	JMP  ·maxAbsBitsAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+20(FP)
@@ -1133,13 +1140,13 @@ TEXT ·Quantize(SB), NOSPLIT, $0-49
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·QuantizeAVX512(SB)
+	JMP  ·quantizeAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
-	JMP  ·QuantizeAVX2(SB)
+	JMP  ·quantizeAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+48(FP)
@@ -1150,13 +1157,13 @@ TEXT ·Int4PanelBounds(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·Int4PanelBoundsAVX512(SB)
+	JMP  ·int4PanelBoundsAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
-	JMP  ·Int4PanelBoundsAVX2(SB)
+	JMP  ·int4PanelBoundsAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+48(FP)
@@ -1167,13 +1174,13 @@ TEXT ·Int8PanelBounds(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+48(FP)
-	JMP  ·Int8PanelBoundsAVX512(SB)
+	JMP  ·int8PanelBoundsAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+48(FP)
-	JMP  ·Int8PanelBoundsAVX2(SB)
+	JMP  ·int8PanelBoundsAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+48(FP)
@@ -1184,13 +1191,13 @@ TEXT ·KthOfLanes(SB), NOSPLIT, $0-37
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+36(FP)
-	JMP  ·KthOfLanesAVX512(SB)
+	JMP  ·kthOfLanesAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+36(FP)
-	JMP  ·KthOfLanesAVX2(SB)
+	JMP  ·kthOfLanesAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+36(FP)
@@ -1201,38 +1208,102 @@ TEXT ·SelectAtLeast(SB), NOSPLIT, $0-41
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
 	MOVB $1, ok+40(FP)
-	JMP  ·SelectAtLeastAVX512(SB)
+	JMP  ·selectAtLeastAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
 	MOVB $1, ok+40(FP)
-	JMP  ·SelectAtLeastAVX2(SB)
+	JMP  ·selectAtLeastAVX2(SB)
 
 notAVX2:
 	MOVB $0, ok+40(FP)
 	RET
 
-// func RefGatherDot(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int) (ok bool)
-TEXT ·RefGatherDot(SB), NOSPLIT, $0-49
+// func RefGatherDotOf(dst *float64, rows unsafe.Pointer, ids *uint32, n int, h *float32, d int, element uint8) (ok bool)
+TEXT ·RefGatherDotOf(SB), NOSPLIT, $0-57
+	CMPB element+48(FP), $0
+	JNE  other
 	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotAVX512(SB)
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+48(FP)
-	JMP  ·RefGatherDotAVX2(SB)
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotAVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+48(FP)
+other:
+	CMPB element+48(FP), $1
+	JNE  otherF16
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notF16AVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotF16AVX512(SB)
+
+notF16AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notF16AVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotF16AVX2(SB)
+
+notF16AVX2:
+otherF16:
+	CMPB element+48(FP), $2
+	JNE  otherBF16
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notBF16AVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotBF16AVX512(SB)
+
+notBF16AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notBF16AVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotBF16AVX2(SB)
+
+notBF16AVX2:
+otherBF16:
+	CMPB element+48(FP), $5
+	JNE  otherQ80
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notQ80AVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotQ80AVX512(SB)
+
+notQ80AVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ80AVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotQ80AVX2(SB)
+
+notQ80AVX2:
+otherQ80:
+	CMPB element+48(FP), $8
+	JNE  otherQ6K
+	CMPB ·hasAVX512(SB), $0
+	JEQ  notQ6KAVX512
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotQ6KAVX512(SB)
+
+notQ6KAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notQ6KAVX2
+	MOVB $1, ok+56(FP)
+	JMP  ·refGatherDotQ6KAVX2(SB)
+
+notQ6KAVX2:
+otherQ6K:
+	MOVB $0, ok+56(FP)
 	RET
 
-// func MaxAbsBitsAVX512(x *float32, n int) uint32
+// func maxAbsBitsAVX512(x *float32, n int) uint32
 // Requires: AVX, AVX2, AVX512DQ, AVX512F
-TEXT ·MaxAbsBitsAVX512(SB), NOSPLIT, $0-20
+TEXT ·maxAbsBitsAVX512(SB), NOSPLIT, $0-20
+	// returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
 	MOVL         $0x7fffffff, DX
@@ -1260,9 +1331,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func QuantizeAVX512(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
+// func quantizeAVX512(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, SSE
-TEXT ·QuantizeAVX512(SB), NOSPLIT, $0-48
+TEXT ·quantizeAVX512(SB), NOSPLIT, $0-48
+	// rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
 	MOVQ         codes+0(FP), AX
 	MOVQ         h+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -1334,9 +1406,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func Int4PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+// func int4PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·Int4PanelBoundsAVX512(SB), NOSPLIT, $0-48
+TEXT ·int4PanelBoundsAVX512(SB), NOSPLIT, $0-48
+	// computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVQ         data+16(FP), AX
 	MOVQ         panels+24(FP), CX
 	MOVQ         steps+32(FP), DX
@@ -1582,9 +1655,10 @@ done:
 	VZEROUPPER
 	RET
 
-// func Int8PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+// func int8PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·Int8PanelBoundsAVX512(SB), NOSPLIT, $0-48
+TEXT ·int8PanelBoundsAVX512(SB), NOSPLIT, $0-48
+	// computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 	MOVQ data+16(FP), AX
 	MOVQ panels+24(FP), CX
 	MOVQ steps+32(FP), DX
@@ -1795,9 +1869,10 @@ done:
 	VZEROUPPER
 	RET
 
-// func KthOfLanesAVX512(lane *float32, scores *float32, n int, k int) float32
+// func kthOfLanesAVX512(lane *float32, scores *float32, n int, k int) float32
 // Requires: AVX, AVX512DQ, AVX512F, SSE
-TEXT ·KthOfLanesAVX512(SB), NOSPLIT, $0-36
+TEXT ·kthOfLanesAVX512(SB), NOSPLIT, $0-36
+	// stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.
 	MOVQ    lane+0(FP), AX
 	MOVQ    scores+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -1858,9 +1933,10 @@ count:
 	VZEROUPPER
 	RET
 
-// func SelectAtLeastAVX512(dst *uint32, scores *float32, n int, threshold float32) int
+// func selectAtLeastAVX512(dst *uint32, scores *float32, n int, threshold float32) int
 // Requires: AVX, AVX512F, POPCNT
-TEXT ·SelectAtLeastAVX512(SB), NOSPLIT, $0-40
+TEXT ·selectAtLeastAVX512(SB), NOSPLIT, $0-40
+	// writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n.
 	MOVQ         dst+0(FP), AX
 	MOVQ         scores+8(FP), CX
 	MOVQ         n+16(FP), DX

@@ -4,102 +4,62 @@
 
 package asm
 
-// RefGatherDotAVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+func refGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 
-// RefGatherDotAVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotAVX2(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+func refGatherDotAVX2(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 
-// RefScanAVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
+func refScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
 
-// RefScanF16AVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
+func refScanF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
 
-// RefGatherDotF16AVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+func refGatherDotF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 
-// RefScanBF16AVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanBF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
+func refScanBF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
 
-// RefGatherDotBF16AVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotBF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+func refGatherDotBF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 
-// RefScanQ80AVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanQ80AVX2(dst *float64, rows *byte, n int, h *float32, d int)
+func refScanQ80AVX2(dst *float64, rows *byte, n int, h *float32, d int)
 
-// RefGatherDotQ80AVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotQ80AVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+func refGatherDotQ80AVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
 
-// RefScanQ6KAVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanQ6KAVX2(dst *float64, rows *byte, n int, h *float32, d int)
+func refScanQ6KAVX2(dst *float64, rows *byte, n int, h *float32, d int)
 
-// RefGatherDotQ6KAVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotQ6KAVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+func refGatherDotQ6KAVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
 
-// RefScanAVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanAVX512(dst *float64, rows *float32, n int, h *float32, d int)
+func refScanAVX512(dst *float64, rows *float32, n int, h *float32, d int)
 
-// RefScanF16AVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
+func refScanF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
 
-// RefGatherDotF16AVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+func refGatherDotF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 
-// RefScanBF16AVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanBF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
+func refScanBF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
 
-// RefGatherDotBF16AVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotBF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+func refGatherDotBF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 
-// RefScanQ80AVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanQ80AVX512(dst *float64, rows *byte, n int, h *float32, d int)
+func refScanQ80AVX512(dst *float64, rows *byte, n int, h *float32, d int)
 
-// RefGatherDotQ80AVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotQ80AVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+func refGatherDotQ80AVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
 
-// RefScanQ6KAVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanQ6KAVX512(dst *float64, rows *byte, n int, h *float32, d int)
+func refScanQ6KAVX512(dst *float64, rows *byte, n int, h *float32, d int)
 
-// RefGatherDotQ6KAVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotQ6KAVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+func refGatherDotQ6KAVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)

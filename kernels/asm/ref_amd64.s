@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func RefGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+// func refGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·RefGatherDotAVX512(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotAVX512(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ ids+16(FP), DX
@@ -299,9 +300,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotAVX2(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+// func refGatherDotAVX2(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, FMA3
-TEXT ·RefGatherDotAVX2(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotAVX2(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ ids+16(FP), DX
@@ -528,9 +530,10 @@ DATA tailmask<>+248(SB)/4, $0x00000000
 DATA tailmask<>+252(SB)/4, $0x00000000
 GLOBL tailmask<>(SB), RODATA|NOPTR, $256
 
-// func RefScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
+// func refScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
 // Requires: AVX, FMA3
-TEXT ·RefScanAVX2(SB), NOSPLIT, $0-40
+TEXT ·refScanAVX2(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -688,9 +691,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
+// func refScanF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
 // Requires: AVX, F16C, FMA3
-TEXT ·RefScanF16AVX2(SB), NOSPLIT, $0-40
+TEXT ·refScanF16AVX2(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -976,9 +980,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// func refGatherDotF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, F16C, FMA3
-TEXT ·RefGatherDotF16AVX2(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotF16AVX2(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ ids+16(FP), DX
@@ -1267,9 +1272,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanBF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
+// func refScanBF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
 // Requires: AVX, FMA3
-TEXT ·RefScanBF16AVX2(SB), NOSPLIT, $0-40
+TEXT ·refScanBF16AVX2(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -1571,9 +1577,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotBF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// func refGatherDotBF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, FMA3
-TEXT ·RefGatherDotBF16AVX2(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotBF16AVX2(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ ids+16(FP), DX
@@ -1878,9 +1885,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanQ80AVX2(dst *float64, rows *byte, n int, h *float32, d int)
+// func refScanQ80AVX2(dst *float64, rows *byte, n int, h *float32, d int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·RefScanQ80AVX2(SB), NOSPLIT, $0-40
+TEXT ·refScanQ80AVX2(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ   dst+0(FP), AX
 	MOVQ   rows+8(FP), CX
 	MOVQ   n+16(FP), DX
@@ -1972,9 +1980,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotQ80AVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+// func refGatherDotQ80AVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·RefGatherDotQ80AVX2(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotQ80AVX2(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ   dst+0(FP), AX
 	MOVQ   rows+8(FP), CX
 	MOVQ   ids+16(FP), DX
@@ -2069,9 +2078,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanQ6KAVX2(dst *float64, rows *byte, n int, h *float32, d int)
+// func refScanQ6KAVX2(dst *float64, rows *byte, n int, h *float32, d int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·RefScanQ6KAVX2(SB), NOSPLIT, $0-40
+TEXT ·refScanQ6KAVX2(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ         dst+0(FP), AX
 	MOVQ         rows+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -2548,9 +2558,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotQ6KAVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+// func refGatherDotQ6KAVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·RefGatherDotQ6KAVX2(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotQ6KAVX2(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ         dst+0(FP), AX
 	MOVQ         rows+8(FP), CX
 	MOVQ         ids+16(FP), DX
@@ -3030,9 +3041,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanAVX512(dst *float64, rows *float32, n int, h *float32, d int)
+// func refScanAVX512(dst *float64, rows *float32, n int, h *float32, d int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·RefScanAVX512(SB), NOSPLIT, $0-40
+TEXT ·refScanAVX512(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -3317,9 +3329,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
+// func refScanF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, F16C
-TEXT ·RefScanF16AVX512(SB), NOSPLIT, $0-40
+TEXT ·refScanF16AVX512(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -3644,9 +3657,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// func refGatherDotF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, F16C
-TEXT ·RefGatherDotF16AVX512(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotF16AVX512(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ ids+16(FP), DX
@@ -3979,9 +3993,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanBF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
+// func refScanBF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·RefScanBF16AVX512(SB), NOSPLIT, $0-40
+TEXT ·refScanBF16AVX512(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -4346,9 +4361,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotBF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// func refGatherDotBF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·RefGatherDotBF16AVX512(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotBF16AVX512(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ ids+16(FP), DX
@@ -4721,9 +4737,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanQ80AVX512(dst *float64, rows *byte, n int, h *float32, d int)
+// func refScanQ80AVX512(dst *float64, rows *byte, n int, h *float32, d int)
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C
-TEXT ·RefScanQ80AVX512(SB), NOSPLIT, $0-40
+TEXT ·refScanQ80AVX512(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ   dst+0(FP), AX
 	MOVQ   rows+8(FP), CX
 	MOVQ   n+16(FP), DX
@@ -4951,9 +4968,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotQ80AVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+// func refGatherDotQ80AVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C
-TEXT ·RefGatherDotQ80AVX512(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotQ80AVX512(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ   dst+0(FP), AX
 	MOVQ   rows+8(FP), CX
 	MOVQ   ids+16(FP), DX
@@ -5189,9 +5207,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefScanQ6KAVX512(dst *float64, rows *byte, n int, h *float32, d int)
+// func refScanQ6KAVX512(dst *float64, rows *byte, n int, h *float32, d int)
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C
-TEXT ·RefScanQ6KAVX512(SB), NOSPLIT, $0-40
+TEXT ·refScanQ6KAVX512(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVQ         dst+0(FP), AX
 	MOVQ         rows+8(FP), CX
 	MOVQ         n+16(FP), DX
@@ -5482,9 +5501,10 @@ done_1:
 	VZEROUPPER
 	RET
 
-// func RefGatherDotQ6KAVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+// func refGatherDotQ6KAVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, F16C
-TEXT ·RefGatherDotQ6KAVX512(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotQ6KAVX512(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVQ         dst+0(FP), AX
 	MOVQ         rows+8(FP), CX
 	MOVQ         ids+16(FP), DX

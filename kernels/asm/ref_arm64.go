@@ -4,32 +4,20 @@
 
 package asm
 
-// RefScanNEON computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefScanNEON(dst *float64, rows *float32, n int, h *float32, d int)
+func refScanNEON(dst *float64, rows *float32, n int, h *float32, d int)
 
-// RefGatherDotNEON computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotNEON(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+func refGatherDotNEON(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 
-// RefScanF16NEON computes dst[i] = rows[i].h for n rows of d elements in float16 by the reference arithmetic.
-//
 //go:noescape
-func RefScanF16NEON(dst *float64, rows *uint16, n int, h *float32, d int)
+func refScanF16NEON(dst *float64, rows *uint16, n int, h *float32, d int)
 
-// RefGatherDotF16NEON computes dst[j] = rows[ids[j]].h for n ids into rows of d elements in float16 by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotF16NEON(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+func refGatherDotF16NEON(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 
-// RefScanBF16NEON computes dst[i] = rows[i].h for n rows of d elements in bfloat16 by the reference arithmetic.
-//
 //go:noescape
-func RefScanBF16NEON(dst *float64, rows *uint16, n int, h *float32, d int)
+func refScanBF16NEON(dst *float64, rows *uint16, n int, h *float32, d int)
 
-// RefGatherDotBF16NEON computes dst[j] = rows[ids[j]].h for n ids into rows of d elements in bfloat16 by the reference arithmetic.
-//
 //go:noescape
-func RefGatherDotBF16NEON(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+func refGatherDotBF16NEON(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)

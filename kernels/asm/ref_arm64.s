@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func RefScanNEON(dst *float64, rows *float32, n int, h *float32, d int)
+// func refScanNEON(dst *float64, rows *float32, n int, h *float32, d int)
 // Requires: ASIMD
-TEXT ·RefScanNEON(SB), NOSPLIT, $0-40
+TEXT ·refScanNEON(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 	MOVD dst+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD n+16(FP), R2
@@ -283,9 +284,10 @@ combine:
 	BNE row
 	RET
 
-// func RefGatherDotNEON(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+// func refGatherDotNEON(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 // Requires: ASIMD
-TEXT ·RefGatherDotNEON(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotNEON(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 	MOVD dst+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD ids+16(FP), R2
@@ -563,9 +565,10 @@ combine:
 	BNE row
 	RET
 
-// func RefScanF16NEON(dst *float64, rows *uint16, n int, h *float32, d int)
+// func refScanF16NEON(dst *float64, rows *uint16, n int, h *float32, d int)
 // Requires: ASIMD
-TEXT ·RefScanF16NEON(SB), NOSPLIT, $0-40
+TEXT ·refScanF16NEON(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements in float16 by the reference arithmetic.
 	MOVD dst+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD n+16(FP), R2
@@ -859,9 +862,10 @@ combine:
 	BNE row
 	RET
 
-// func RefGatherDotF16NEON(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// func refGatherDotF16NEON(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 // Requires: ASIMD
-TEXT ·RefGatherDotF16NEON(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotF16NEON(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements in float16 by the reference arithmetic.
 	MOVD dst+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD ids+16(FP), R2
@@ -1156,9 +1160,10 @@ combine:
 	BNE row
 	RET
 
-// func RefScanBF16NEON(dst *float64, rows *uint16, n int, h *float32, d int)
+// func refScanBF16NEON(dst *float64, rows *uint16, n int, h *float32, d int)
 // Requires: ASIMD
-TEXT ·RefScanBF16NEON(SB), NOSPLIT, $0-40
+TEXT ·refScanBF16NEON(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements in bfloat16 by the reference arithmetic.
 	MOVD dst+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD n+16(FP), R2
@@ -1452,9 +1457,10 @@ combine:
 	BNE row
 	RET
 
-// func RefGatherDotBF16NEON(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// func refGatherDotBF16NEON(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 // Requires: ASIMD
-TEXT ·RefGatherDotBF16NEON(SB), NOSPLIT, $0-48
+TEXT ·refGatherDotBF16NEON(SB), NOSPLIT, $0-48
+	// computes dst[j] = rows[ids[j]].h for n ids into rows of d elements in bfloat16 by the reference arithmetic.
 	MOVD dst+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD ids+16(FP), R2

@@ -4,27 +4,17 @@
 
 package asm
 
-// ScanAVX2 computes dst[i] = rows[i].h for n rows of d elements.
-//
 //go:noescape
-func ScanAVX2(dst *float32, rows *float32, n int, h *float32, d int)
+func scanAVX2(dst *float32, rows *float32, n int, h *float32, d int)
 
-// AddAVX2 computes dst[i] += x[i] for n elements, a positive multiple of 16.
-//
 //go:noescape
-func AddAVX2(dst *float32, x *float32, n int)
+func addAVX2(dst *float32, x *float32, n int)
 
-// ScanAVX512 computes dst[i] = rows[i].h for n rows of d elements.
-//
 //go:noescape
-func ScanAVX512(dst *float32, rows *float32, n int, h *float32, d int)
+func scanAVX512(dst *float32, rows *float32, n int, h *float32, d int)
 
-// AddAVX512 computes dst[i] += x[i] for n elements, a positive multiple of 16.
-//
 //go:noescape
-func AddAVX512(dst *float32, x *float32, n int)
+func addAVX512(dst *float32, x *float32, n int)
 
-// ScanSingleAVX2 is Scan with the rows read one by one, as one stream.
-//
 //go:noescape
-func ScanSingleAVX2(dst *float32, rows *float32, n int, h *float32, d int)
+func scanSingleAVX2(dst *float32, rows *float32, n int, h *float32, d int)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func ScanAVX2(dst *float32, rows *float32, n int, h *float32, d int)
+// func scanAVX2(dst *float32, rows *float32, n int, h *float32, d int)
 // Requires: AVX, FMA3
-TEXT ·ScanAVX2(SB), NOSPLIT, $0-40
+TEXT ·scanAVX2(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -238,9 +239,10 @@ DATA tailmask<>+248(SB)/4, $0x00000000
 DATA tailmask<>+252(SB)/4, $0x00000000
 GLOBL tailmask<>(SB), RODATA|NOPTR, $256
 
-// func AddAVX2(dst *float32, x *float32, n int)
+// func addAVX2(dst *float32, x *float32, n int)
 // Requires: AVX
-TEXT ·AddAVX2(SB), NOSPLIT, $0-24
+TEXT ·addAVX2(SB), NOSPLIT, $0-24
+	// computes dst[i] += x[i] for n elements, a positive multiple of 16.
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -259,9 +261,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func ScanAVX512(dst *float32, rows *float32, n int, h *float32, d int)
+// func scanAVX512(dst *float32, rows *float32, n int, h *float32, d int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·ScanAVX512(SB), NOSPLIT, $0-40
+TEXT ·scanAVX512(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -443,9 +446,10 @@ end:
 	VZEROUPPER
 	RET
 
-// func AddAVX512(dst *float32, x *float32, n int)
+// func addAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F
-TEXT ·AddAVX512(SB), NOSPLIT, $0-24
+TEXT ·addAVX512(SB), NOSPLIT, $0-24
+	// computes dst[i] += x[i] for n elements, a positive multiple of 16.
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -461,9 +465,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func ScanSingleAVX2(dst *float32, rows *float32, n int, h *float32, d int)
+// func scanSingleAVX2(dst *float32, rows *float32, n int, h *float32, d int)
 // Requires: AVX, FMA3
-TEXT ·ScanSingleAVX2(SB), NOSPLIT, $0-40
+TEXT ·scanSingleAVX2(SB), NOSPLIT, $0-40
+	// is Scan with the rows read one by one, as one stream.
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ n+16(FP), DX

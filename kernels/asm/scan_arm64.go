@@ -4,12 +4,8 @@
 
 package asm
 
-// ScanNEON computes dst[i] = rows[i].h for n rows of d elements.
-//
 //go:noescape
-func ScanNEON(dst, rows *float32, n int, h *float32, d int)
+func scanNEON(dst, rows *float32, n int, h *float32, d int)
 
-// AddNEON computes dst[i] += x[i] for n elements, a positive multiple of 16.
-//
 //go:noescape
-func AddNEON(dst, x *float32, n int)
+func addNEON(dst, x *float32, n int)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func ScanNEON(dst, rows *float32, n int, h *float32, d int)
+// func scanNEON(dst, rows *float32, n int, h *float32, d int)
 // Requires: ASIMD
-TEXT ·ScanNEON(SB), NOSPLIT, $0-40
+TEXT ·scanNEON(SB), NOSPLIT, $0-40
+	// computes dst[i] = rows[i].h for n rows of d elements.
 	MOVD dst+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD n+16(FP), R2
@@ -224,9 +225,10 @@ row_sums:
 end:
 	RET
 
-// func AddNEON(dst, x *float32, n int)
+// func addNEON(dst, x *float32, n int)
 // Requires: ASIMD
-TEXT ·AddNEON(SB), NOSPLIT, $0-24
+TEXT ·addNEON(SB), NOSPLIT, $0-24
+	// computes dst[i] += x[i] for n elements, a positive multiple of 16.
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2

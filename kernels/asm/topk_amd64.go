@@ -4,32 +4,20 @@
 
 package asm
 
-// KthOfLanesAVX2 stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.
-//
 //go:noescape
-func KthOfLanesAVX2(lane *float32, scores *float32, n int, k int) float32
+func kthOfLanesAVX2(lane *float32, scores *float32, n int, k int) float32
 
-// NextAboveAVX2 returns the first i < n with scores[i] > threshold, or n. It looks at whole vectors of 16 only; n is a multiple of 16.
-//
 //go:noescape
-func NextAboveAVX2(scores *float32, n int, threshold float32) int
+func nextAboveAVX2(scores *float32, n int, threshold float32) int
 
-// SelectAtLeastAVX2 writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n.
-//
 //go:noescape
-func SelectAtLeastAVX2(dst *uint32, scores *float32, n int, threshold float32) int
+func selectAtLeastAVX2(dst *uint32, scores *float32, n int, threshold float32) int
 
-// KthOfLanesAVX512 stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.
-//
 //go:noescape
-func KthOfLanesAVX512(lane *float32, scores *float32, n int, k int) float32
+func kthOfLanesAVX512(lane *float32, scores *float32, n int, k int) float32
 
-// NextAboveAVX512 returns the first i < n with scores[i] > threshold, or n. It looks at whole vectors of 16 only; n is a multiple of 16.
-//
 //go:noescape
-func NextAboveAVX512(scores *float32, n int, threshold float32) int
+func nextAboveAVX512(scores *float32, n int, threshold float32) int
 
-// SelectAtLeastAVX512 writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n.
-//
 //go:noescape
-func SelectAtLeastAVX512(dst *uint32, scores *float32, n int, threshold float32) int
+func selectAtLeastAVX512(dst *uint32, scores *float32, n int, threshold float32) int

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func NextAboveAVX2(scores *float32, n int, threshold float32) int
+// func nextAboveAVX2(scores *float32, n int, threshold float32) int
 // Requires: AVX, BMI
-TEXT ·NextAboveAVX2(SB), NOSPLIT, $0-32
+TEXT ·nextAboveAVX2(SB), NOSPLIT, $0-32
+	// returns the first i < n with scores[i] > threshold, or n. It looks at whole vectors of 16 only; n is a multiple of 16.
 	MOVQ         scores+0(FP), AX
 	MOVQ         n+8(FP), CX
 	VBROADCASTSS threshold+16(FP), Y0
@@ -47,9 +48,10 @@ none:
 	VZEROUPPER
 	RET
 
-// func NextAboveAVX512(scores *float32, n int, threshold float32) int
+// func nextAboveAVX512(scores *float32, n int, threshold float32) int
 // Requires: AVX, AVX512F, BMI
-TEXT ·NextAboveAVX512(SB), NOSPLIT, $0-32
+TEXT ·nextAboveAVX512(SB), NOSPLIT, $0-32
+	// returns the first i < n with scores[i] > threshold, or n. It looks at whole vectors of 16 only; n is a multiple of 16.
 	MOVQ         scores+0(FP), AX
 	MOVQ         n+8(FP), CX
 	VBROADCASTSS threshold+16(FP), Z0

@@ -4,17 +4,11 @@
 
 package asm
 
-// KthOfLanesNEON stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.
-//
 //go:noescape
-func KthOfLanesNEON(lane, scores *float32, n int, k int) float32
+func kthOfLanesNEON(lane, scores *float32, n int, k int) float32
 
-// NextAboveNEON returns the first i < n with scores[i] > threshold, or n. It looks at whole vectors of 16 only; n is a multiple of 16.
-//
 //go:noescape
-func NextAboveNEON(scores *float32, n int, threshold float32) int
+func nextAboveNEON(scores *float32, n int, threshold float32) int
 
-// SelectAtLeastNEON writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n.
-//
 //go:noescape
-func SelectAtLeastNEON(dst *uint32, scores *float32, n int, threshold float32) int
+func selectAtLeastNEON(dst *uint32, scores *float32, n int, threshold float32) int

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func KthOfLanesNEON(lane, scores *float32, n int, k int) float32
+// func kthOfLanesNEON(lane, scores *float32, n int, k int) float32
 // Requires: ASIMD
-TEXT ·KthOfLanesNEON(SB), NOSPLIT, $0-36
+TEXT ·kthOfLanesNEON(SB), NOSPLIT, $0-36
+	// stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.
 	MOVD lane+0(FP), R0
 	MOVD scores+8(FP), R1
 	MOVD n+16(FP), R2
@@ -194,9 +195,10 @@ lanes:
 	FMOVS F12, ret+32(FP)
 	RET
 
-// func NextAboveNEON(scores *float32, n int, threshold float32) int
+// func nextAboveNEON(scores *float32, n int, threshold float32) int
 // Requires: ASIMD
-TEXT ·NextAboveNEON(SB), NOSPLIT, $0-32
+TEXT ·nextAboveNEON(SB), NOSPLIT, $0-32
+	// returns the first i < n with scores[i] > threshold, or n. It looks at whole vectors of 16 only; n is a multiple of 16.
 	MOVD scores+0(FP), R0
 	MOVD n+8(FP), R1
 	FMOVS threshold+16(FP), F0
@@ -237,9 +239,10 @@ none:
 	MOVD R1, ret+24(FP)
 	RET
 
-// func SelectAtLeastNEON(dst *uint32, scores *float32, n int, threshold float32) int
+// func selectAtLeastNEON(dst *uint32, scores *float32, n int, threshold float32) int
 // Requires: ASIMD
-TEXT ·SelectAtLeastNEON(SB), NOSPLIT, $0-40
+TEXT ·selectAtLeastNEON(SB), NOSPLIT, $0-40
+	// writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n.
 	MOVD dst+0(FP), R0
 	MOVD scores+8(FP), R1
 	MOVD n+16(FP), R2

@@ -4,22 +4,14 @@
 
 package asm
 
-// WidenF16AVX2 writes n elements as float32, n a positive multiple of 16.
-//
 //go:noescape
-func WidenF16AVX2(dst *float32, x *uint16, n int)
+func widenF16AVX2(dst *float32, x *uint16, n int)
 
-// WidenBF16AVX2 writes n elements as float32, n a positive multiple of 16.
-//
 //go:noescape
-func WidenBF16AVX2(dst *float32, x *uint16, n int)
+func widenBF16AVX2(dst *float32, x *uint16, n int)
 
-// WidenF16AVX512 writes n elements as float32, n a positive multiple of 16.
-//
 //go:noescape
-func WidenF16AVX512(dst *float32, x *uint16, n int)
+func widenF16AVX512(dst *float32, x *uint16, n int)
 
-// WidenBF16AVX512 writes n elements as float32, n a positive multiple of 16.
-//
 //go:noescape
-func WidenBF16AVX512(dst *float32, x *uint16, n int)
+func widenBF16AVX512(dst *float32, x *uint16, n int)

@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func WidenF16AVX2(dst *float32, x *uint16, n int)
+// func widenF16AVX2(dst *float32, x *uint16, n int)
 // Requires: AVX, F16C
-TEXT ·WidenF16AVX2(SB), NOSPLIT, $0-24
+TEXT ·widenF16AVX2(SB), NOSPLIT, $0-24
+	// writes n elements as float32, n a positive multiple of 16.
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -23,9 +24,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func WidenBF16AVX2(dst *float32, x *uint16, n int)
+// func widenBF16AVX2(dst *float32, x *uint16, n int)
 // Requires: AVX, AVX2
-TEXT ·WidenBF16AVX2(SB), NOSPLIT, $0-24
+TEXT ·widenBF16AVX2(SB), NOSPLIT, $0-24
+	// writes n elements as float32, n a positive multiple of 16.
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -44,9 +46,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func WidenF16AVX512(dst *float32, x *uint16, n int)
+// func widenF16AVX512(dst *float32, x *uint16, n int)
 // Requires: AVX, AVX512F
-TEXT ·WidenF16AVX512(SB), NOSPLIT, $0-24
+TEXT ·widenF16AVX512(SB), NOSPLIT, $0-24
+	// writes n elements as float32, n a positive multiple of 16.
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -61,9 +64,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func WidenBF16AVX512(dst *float32, x *uint16, n int)
+// func widenBF16AVX512(dst *float32, x *uint16, n int)
 // Requires: AVX, AVX512F
-TEXT ·WidenBF16AVX512(SB), NOSPLIT, $0-24
+TEXT ·widenBF16AVX512(SB), NOSPLIT, $0-24
+	// writes n elements as float32, n a positive multiple of 16.
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX

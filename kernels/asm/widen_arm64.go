@@ -4,12 +4,8 @@
 
 package asm
 
-// WidenF16NEON writes n elements as float32, n a positive multiple of 16.
-//
 //go:noescape
-func WidenF16NEON(dst *float32, x *uint16, n int)
+func widenF16NEON(dst *float32, x *uint16, n int)
 
-// WidenBF16NEON writes n elements as float32, n a positive multiple of 16.
-//
 //go:noescape
-func WidenBF16NEON(dst *float32, x *uint16, n int)
+func widenBF16NEON(dst *float32, x *uint16, n int)

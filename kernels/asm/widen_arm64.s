@@ -4,9 +4,10 @@
 
 #include "textflag.h"
 
-// func WidenF16NEON(dst *float32, x *uint16, n int)
+// func widenF16NEON(dst *float32, x *uint16, n int)
 // Requires: ASIMD
-TEXT ·WidenF16NEON(SB), NOSPLIT, $0-24
+TEXT ·widenF16NEON(SB), NOSPLIT, $0-24
+	// writes n elements as float32, n a positive multiple of 16.
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2
@@ -22,9 +23,10 @@ loop:
 	BNE loop
 	RET
 
-// func WidenBF16NEON(dst *float32, x *uint16, n int)
+// func widenBF16NEON(dst *float32, x *uint16, n int)
 // Requires: ASIMD
-TEXT ·WidenBF16NEON(SB), NOSPLIT, $0-24
+TEXT ·widenBF16NEON(SB), NOSPLIT, $0-24
+	// writes n elements as float32, n a positive multiple of 16.
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2

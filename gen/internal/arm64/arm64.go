@@ -73,10 +73,10 @@ type Func struct {
 // line is one line of a function in both notations; asGNU is empty for a comment.
 type line struct{ asGo, asGNU string }
 
-// Func starts the function name+level with a signature of one name a parameter,
-// as in "func(dst *float32, n int) int".
+// Func starts a form of the operation name, whose contract is the doc, with a signature of one name
+// a parameter, as in "func(dst *float32, n int) int".
 func (f *File) Func(l Level, name, signature, doc string) *Func {
-	fn := &Func{Name: name + l.Suffix, Level: l, signature: signature, doc: doc, offsets: map[string]int{}}
+	fn := &Func{Name: strings.ToLower(name[:1]) + name[1:] + l.Suffix, Level: l, signature: signature, doc: doc, offsets: map[string]int{}}
 	fn.layout()
 	// Not used: the platform's register, the assembler's, the goroutine's, the frame pointer, the
 	// link register and the stack pointer.
@@ -323,8 +323,8 @@ func (f *File) Assembly(generated string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n%s\n#include \"textflag.h\"\n", generated, constraint)
 	for _, fn := range f.Funcs {
-		fmt.Fprintf(&b, "\n// func %s%s\n// Requires: %s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n",
-			fn.Name, strings.TrimPrefix(fn.signature, "func"), fn.Level.Requires, fn.Name, fn.size)
+		fmt.Fprintf(&b, "\n// func %s%s\n// Requires: %s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n\t// %s\n",
+			fn.Name, strings.TrimPrefix(fn.signature, "func"), fn.Level.Requires, fn.Name, fn.size, fn.doc)
 		for _, l := range fn.lines {
 			b.WriteString(l.asGo + "\n")
 		}
@@ -337,8 +337,7 @@ func (f *File) Stubs(generated, pkg string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n%s\npackage %s\n", generated, constraint, pkg)
 	for _, fn := range f.Funcs {
-		fmt.Fprintf(&b, "\n// %s %s\n//\n//go:noescape\nfunc %s%s\n",
-			fn.Name, fn.doc, fn.Name, strings.TrimPrefix(fn.signature, "func"))
+		fmt.Fprintf(&b, "\n//go:noescape\nfunc %s%s\n", fn.Name, strings.TrimPrefix(fn.signature, "func"))
 	}
 	return b.String()
 }

@@ -5,6 +5,8 @@
 package emit
 
 import (
+	"strings"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -31,11 +33,11 @@ func Begin() {
 	ConstraintExpr("!purego")
 }
 
-// Function starts the function name+Suffix.
+// Function starts a form of the operation name, whose contract is the doc.
 func (l Level) Function(name, signature, doc string) {
-	TEXT(name+l.Suffix, NOSPLIT, signature)
-	Doc(name + l.Suffix + " " + doc)
+	TEXT(strings.ToLower(name[:1])+name[1:]+l.Suffix, NOSPLIT, signature)
 	Pragma("noescape")
+	Comment(doc)
 }
 
 // Vec returns a new full-width vector register.

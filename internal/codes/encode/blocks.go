@@ -14,11 +14,7 @@ import (
 )
 
 // NewBlockRows prepares quantised rows and their bias (nil for none), on all cores. The rows are
-// kept.
-//
-// It returns an error if the float32 arithmetic of the intervals could not certify anything: a
-// dimension above kernels.MaxInt8Dim, or a weight or bias that is not a number or above 2^40 in
-// magnitude.
+// kept. Errors are as from [NewInt8Rows].
 func NewBlockRows(rows kernels.Rows, bias []float32) (*kernels.BlockRows, error) {
 	if !kernels.Quantised(rows.Element()) {
 		panic("encode: element is not quantised")

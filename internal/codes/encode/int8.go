@@ -19,27 +19,24 @@ import (
 // certify anything: a dimension above kernels.MaxInt8Dim, or a weight or bias that is not
 // a number or above 2^40 in magnitude. The content of data is undefined then.
 func NewInt8Rows(data []byte, rows kernels.Rows, bias []float32) (*kernels.Int8Rows, error) {
-	slack, err := slackOf(rows.Len(), rows.Dim(), bias)
-	m := kernels.Int8RowsIn(data, rows.Dim(), slack)
-	checkLen(m.Len(), rows)
-	if err == nil {
-		err = encode(rows, bias, encoding{m, scales8, (*encoder).pack8})
-	}
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
+	m, _, err := NewInt8And4Rows(data, nil, rows, bias)
+	return m, err
 }
 
 // NewInt8And4Rows is NewInt8Rows, and makes 4-bit codes of the rows in the same pass:
-// kernels.Int4Stride(Dim) bytes of data4 a row.
+// kernels.Int4Stride(Dim) bytes of data4 a row. There are none if data4 is nil.
 func NewInt8And4Rows(data8, data4 []byte, rows kernels.Rows, bias []float32) (*kernels.Int8Rows, *kernels.Int4Rows, error) {
 	slack, err := slackOf(rows.Len(), rows.Dim(), bias)
-	m8, m4 := kernels.Int8RowsIn(data8, rows.Dim(), slack), kernels.Int4RowsIn(data4, rows.Dim(), slack)
+	m8, m4 := kernels.Int8RowsIn(data8, rows.Dim(), slack), (*kernels.Int4Rows)(nil)
 	checkLen(m8.Len(), rows)
-	checkLen(m4.Len(), rows)
+	tables := []encoding{{m8, scales8, (*encoder).pack8}}
+	if data4 != nil {
+		m4 = kernels.Int4RowsIn(data4, rows.Dim(), slack)
+		checkLen(m4.Len(), rows)
+		tables = append(tables, encoding{m4, scales4, (*encoder).pack4})
+	}
 	if err == nil {
-		err = encode(rows, bias, encoding{m8, scales8, (*encoder).pack8}, encoding{m4, scales4, (*encoder).pack4})
+		err = encode(rows, bias, tables...)
 	}
 	if err != nil {
 		return nil, nil, err

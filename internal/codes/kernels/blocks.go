@@ -61,9 +61,6 @@ func Squares(m Rows, i int) (sum float64) {
 	return sum
 }
 
-// Len returns the number of rows.
-func (m *BlockRows) Len() int { return m.rows.n }
-
 // RowBytes returns the size of a row.
 func (m *BlockRows) RowBytes() int { return m.rows.rowBytes() }
 
@@ -278,9 +275,9 @@ func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n i
 	rows, arg, e, ok := unsafe.Add(m.rows.data, first*b.bytes), (*byte)(unsafe.Pointer(&b)), uint8(m.rows.element), false
 	elements, _ := BlockOf(m.rows.element)
 	if blocks := m.rows.dim / elements; c.wide > 1 {
-		ok = asm.BlockBatchOf(e, &lower[0], &upper[0], ld, rows, ids, n, blocks, arg)
+		ok = asm.BlockBatchOf(&lower[0], &upper[0], ld, rows, ids, n, blocks, arg, e)
 	} else {
-		ok = asm.BlockBoundsOf(e, &lower[0], &upper[0], ld, rows, ids, n, blocks, arg)
+		ok = asm.BlockBoundsOf(&lower[0], &upper[0], ld, rows, ids, n, blocks, arg, e)
 	}
 	if !ok {
 		m.generic(lower, upper, ld, first, ids, n, c)

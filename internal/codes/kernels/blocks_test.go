@@ -290,8 +290,8 @@ func TestPartsOfBlocks(t *testing.T) {
 	if l, u := one.bounds(nil); !slices.Equal(l, lower[7:31]) || !slices.Equal(u, upper[7:31]) {
 		t.Error("a part has other intervals")
 	}
-	if part.Len() != 24 {
-		t.Errorf("found %d rows, expected 24", part.Len())
+	if part.rows.n != 24 {
+		t.Errorf("found %d rows, expected 24", part.rows.n)
 	}
 }
 
@@ -305,7 +305,7 @@ func TestBlockRowsRefuse(t *testing.T) {
 				data := randomBlocks(r, e, 4)
 				data[at*size+o+1] = 0x7c // infinite, or NaN
 				if m, err := Blocks(QuantisedRows(data, e, 2*elements), nil); err == nil {
-					t.Errorf("%v: block %d: found %d rows, expected an error", e, at, m.Len())
+					t.Errorf("%v: block %d: found %d rows, expected an error", e, at, m.rows.n)
 				}
 			}
 		}

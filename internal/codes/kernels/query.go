@@ -267,24 +267,11 @@ func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
 	RaceReadsRows(m.bytes(), m.rowBytes(), ids)
 	RaceReads(h)
 	RaceWrites(dst)
-	ok, n := false, len(ids)
-	switch {
-	case m.dim > MaxCallDim:
-	case m.element == Float32:
-		ok = asm.RefGatherDot(&dst[0], (*float32)(m.data), &ids[0], n, &h[0], m.dim)
-	case m.element == Float16:
-		ok = asm.RefGatherDotF16(&dst[0], (*uint16)(m.data), &ids[0], n, &h[0], m.dim)
-	case m.element == BFloat16:
-		ok = asm.RefGatherDotBF16(&dst[0], (*uint16)(m.data), &ids[0], n, &h[0], m.dim)
-	case m.element == Q8_0:
-		ok = asm.RefGatherDotQ80(&dst[0], (*byte)(m.data), &ids[0], n, &h[0], m.dim)
-	case m.element == Q6_K:
-		ok = asm.RefGatherDotQ6K(&dst[0], (*byte)(m.data), &ids[0], n, &h[0], m.dim)
+	if m.dim <= MaxCallDim && asm.RefGatherDotOf(&dst[0], m.data, &ids[0], len(ids), &h[0], m.dim, uint8(m.element)) {
+		return
 	}
-	if !ok {
-		for j, id := range ids {
-			dst[j] = m.refDotGeneric(int(id), h)
-		}
+	for j, id := range ids {
+		dst[j] = m.refDotGeneric(int(id), h)
 	}
 }
 

@@ -123,10 +123,7 @@ func (m Rows) widen(dst []float32, first int) {
 		out, part := dst[c.at:c.end], x[c.at:c.end]
 		RaceReads(part)
 		RaceWrites(out)
-		switch {
-		case m.element == Float16 && asm.WidenF16(&out[0], &part[0], len(part)):
-		case m.element == BFloat16 && asm.WidenBF16(&out[0], &part[0], len(part)):
-		default:
+		if !asm.WidenOf(&out[0], &part[0], len(part), uint8(m.element)) {
 			widenGeneric(out, part, m.element)
 		}
 	}
@@ -216,7 +213,7 @@ func (m Rows) scanLeaf(dst []float64, h []float32) {
 	RaceReads(m.bytes())
 	RaceReads(h)
 	RaceWrites(dst)
-	if m.dim <= MaxCallDim && asm.RefScanOf(uint8(m.element), &dst[0], m.data, len(dst), &h[0], m.dim) {
+	if m.dim <= MaxCallDim && asm.RefScanOf(&dst[0], m.data, len(dst), &h[0], m.dim, uint8(m.element)) {
 		return
 	}
 	for i := range dst {

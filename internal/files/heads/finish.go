@@ -1,6 +1,10 @@
 package heads
 
-import "github.com/learning-to-screen/l2s/internal/codes/kernels"
+import (
+	"cmp"
+
+	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+)
 
 // finish multiplies a state before the head by state, and a logit by scale; then, if there is a
 // cap, it maps the logit x to cap*tanh(x/cap).
@@ -17,20 +21,10 @@ func inRange(x float64) bool { return 0x1p-126 <= x && x <= 0x1p126 }
 const rangeText = "a number from 1.2e-38 to 8.5e+37"
 
 // LogitScale is l2s.Info.Scale.
-func (h *Head) LogitScale() float64 {
-	if h.finish.scale == 0 {
-		return 1
-	}
-	return h.finish.scale
-}
+func (h *Head) LogitScale() float64 { return cmp.Or(h.finish.scale, 1) }
 
 // StateScale is l2s.Info.StateScale.
-func (h *Head) StateScale() float64 {
-	if h.finish.state == 0 {
-		return 1
-	}
-	return h.finish.state
-}
+func (h *Head) StateScale() float64 { return cmp.Or(h.finish.state, 1) }
 
 // SoftCap is l2s.Info.Cap.
 func (h *Head) SoftCap() float64 { return h.finish.cap }

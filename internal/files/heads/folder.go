@@ -409,7 +409,6 @@ func (f *folder) same(a, b string) bool {
 // listed is a tensor in a file of a folder.
 type listed struct {
 	name, file string
-	dtype      tensorfile.DType
 	shape      []int // nil if the file cannot be read
 }
 
@@ -434,8 +433,8 @@ func (f *folder) list() (all []listed) {
 			opened = true
 		}
 		for _, tensor := range file.Names() {
-			dtype, shape := file.Layout(tensor)
-			all = append(all, listed{tensor, name, dtype, slices.Clone(shape)})
+			_, shape := file.Layout(tensor)
+			all = append(all, listed{tensor, name, slices.Clone(shape)})
 			seen[[2]string{tensor, name}] = true
 		}
 		if opened {

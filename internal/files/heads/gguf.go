@@ -72,6 +72,15 @@ func openSet(path string, f *tensorfile.File) (*ggufSet, error) {
 	return s, nil
 }
 
+// openGGUF opens the files of the GGUF model that a path names.
+func openGGUF(path string) (*ggufSet, error) {
+	f, err := tensorfile.OpenFile(path, wantedMetadata)
+	if err != nil {
+		return nil, err
+	}
+	return openSet(path, f)
+}
+
 // gather opens the other files of the model of the only one.
 func (s *ggufSet) gather() error {
 	first := &s.parts[0]

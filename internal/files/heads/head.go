@@ -281,7 +281,7 @@ func (h *Head) leaveOutZeros() error {
 	n := h.rows.Len()
 	row := make([]float32, h.dim)
 	zeros := 0
-	err := h.inFile(func() error {
+	err := h.Read(func() error {
 		for ; zeros < n; zeros++ {
 			h.rows.Widen(row, n-1-zeros)
 			if slices.ContainsFunc(row, func(x float32) bool { return x != 0 }) {
@@ -301,7 +301,7 @@ func (h *Head) leaveOutZeros() error {
 func (h *Head) pick(data []byte, rows int) (out []byte, err error) {
 	size := len(data) / rows
 	out = tensorfile.Aligned(len(h.ids) * size)
-	err = h.inFile(func() error {
+	err = h.Read(func() error {
 		for i, id := range h.ids {
 			copy(out[i*size:(i+1)*size], data[int(id)*size:])
 		}
@@ -444,18 +444,27 @@ func (h *Head) String() string {
 }
 
 // Read runs f, which may read the rows. If the file fails meanwhile, that is the error.
-func (h *Head) Read(f func() error) error {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if h.closed {
-		return h.fail("data", "found a closed head, expected an open one")
+func (h *Head) Read(f func() error) (err error) {
+	before, err := h.Enter()
+	if err != nil {
+		return err
 	}
-	return h.inFile(f)
+	defer h.Leave(before, &err)
+	return f()
 }
 
-// Enter begins what [Head.Read] does, without a closure, which would be memory for each query: the
-// caller defers a function that calls Leave with the result and with what it recovers.
+// Enter begins what [Head.Read] does, without a closure, which would be memory for each query. There
+// is nothing to guard without a head: h may be nil.
+//
+//	before, err := h.Enter()
+//	if err != nil {
+//		return err
+//	}
+//	defer h.Leave(before, &err)
 func (h *Head) Enter() (before bool, err error) {
+	if h == nil {
+		return false, nil
+	}
 	h.mu.RLock()
 	if h.closed {
 		h.mu.RUnlock()
@@ -464,30 +473,16 @@ func (h *Head) Enter() (before bool, err error) {
 	return h.mapped && mem.BeginGuard(), nil
 }
 
-// Leave ends the reads since Enter. A fault among them becomes *err; it panics with all else that
-// was recovered.
-func (h *Head) Leave(before bool, recovered any, err *error) {
+// Leave, which is deferred, ends the reads since Enter. A fault among them becomes *err; it panics with
+// all else.
+func (h *Head) Leave(before bool, err *error) {
+	if h == nil {
+		return
+	}
 	defer h.mu.RUnlock()
-	switch {
-	case h.mapped:
-		if mem.EndGuard(before, recovered) {
-			*err = h.gone()
-		}
-	case recovered != nil:
-		panic(recovered)
+	if h.mapped && mem.EndGuard(before, recover()) {
+		*err = h.fail("data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
 	}
-}
-
-// inFile runs f, which reads rows that may be in a mapped file.
-func (h *Head) inFile(f func() error) error {
-	if !h.mapped {
-		return f()
-	}
-	return mem.Guard(f, h.gone)
-}
-
-func (h *Head) gone() error {
-	return h.fail("data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
 }
 
 // Check reads all rows and returns an error that names the first NaN or infinity.

@@ -208,11 +208,7 @@ func (t *tokens) folder(folder string) (known bool, err error) {
 
 // gguf reads the tokens of a GGUF file.
 func (t *tokens) gguf(path string) error {
-	f, err := tensorfile.OpenFile(path, wantedMetadata)
-	if err != nil {
-		return err
-	}
-	s, err := openSet(path, f)
+	s, err := openGGUF(path)
 	if err != nil {
 		return err
 	}
@@ -518,11 +514,7 @@ func Specials(source string) ([]uint32, error) {
 		if kind, err := kindOfTokens(path); err != nil || kind != ggufTokensFile {
 			return nil, cmp.Or(err, fail(path, "special tokens", "found a file, expected the folder of a model, or a GGUF file"))
 		}
-		f, err := tensorfile.OpenFile(path, wantedMetadata)
-		if err != nil {
-			return nil, err
-		}
-		s, err := openSet(path, f)
+		s, err := openGGUF(path)
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"os"
 	"reflect"
 
 	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
@@ -23,9 +22,8 @@ const atVersion, atChecksum, atSize, atValues = 8, 12, 16, 24
 
 // Format is a kind of file.
 type Format struct {
-	Kind    string            // begins all errors
-	Magic   string            // the first 8 bytes
-	Others  map[string]string // by magic, errors of files that are easily mistaken for this kind
+	Kind    string // begins all errors
+	Magic   string // the first 8 bytes
 	Version uint32
 	Renew   string // what to do with another version
 	Header  int    // its bytes
@@ -128,20 +126,6 @@ func (f *Format) Save(path string, m io.WriterTo) error {
 	return nil
 }
 
-// Load reads the file at path.
-func (f *Format) Load(path string, content Content) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.Kind, err)
-	}
-	defer file.Close()
-	size := int64(-1)
-	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-		size = info.Size()
-	}
-	return f.Read(f.Kind+": "+path, file, size, content)
-}
-
 // Read reads a file of found bytes from r; a negative number is unknown. Errors begin with name. It
 // checks the header before it reads more: it refuses a large file of another kind at once.
 func (f *Format) Read(name string, r io.Reader, found int64, content Content) error {
@@ -153,7 +137,6 @@ func (f *Format) Read(name string, r io.Reader, found int64, content Content) er
 	magic, size := head[:min(n, len(f.Magic))], binary.LittleEndian.Uint64(head[atSize:])
 	version, sum := binary.LittleEndian.Uint32(head[atVersion:]), binary.LittleEndian.Uint32(head[atChecksum:])
 	c.Check(n > 0, "header: found an empty file, expected at least %d bytes", f.Header)
-	c.Check(f.Others[string(magic)] == "", "magic: %s", f.Others[string(magic)])
 	c.Check(string(magic) == f.Magic[:len(magic)], "magic: found % x, expected % x: not a %s file", magic, f.Magic, f.Kind)
 	c.Check(file.Len() == f.Header, "header: found %d bytes, expected at least %d", file.Len(), f.Header)
 	c.Check(version == f.Version, "version: found %d, expected %d: %s", version, f.Version, f.Renew)

@@ -6,7 +6,6 @@ package jsonscan
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
@@ -50,11 +49,14 @@ func ParsePython(data []byte) (Value, error) {
 }
 
 // Parse returns the value of a text in UTF-8 that has exactly one.
-func Parse(data []byte) (Value, error) {
+func Parse(data []byte) (Value, error) { return ParseNested(data, maxDepth) }
+
+// ParseNested is Parse for values that are nested at most that deep.
+func ParseNested(data []byte, most int) (Value, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("found bytes that are not UTF-8, expected JSON")
 	}
-	if err := checkDepth(data, maxDepth); err != nil {
+	if err := checkDepth(data, most); err != nil {
 		return nil, err
 	}
 	if !json.Valid(data) {
@@ -66,26 +68,6 @@ func Parse(data []byte) (Value, error) {
 		return nil, fmt.Errorf("found %w, expected JSON", err)
 	}
 	return trim(data), nil
-}
-
-var errNoObject = errors.New("expected a JSON object")
-
-// CheckObject returns an error unless data is one JSON object in UTF-8, nested at most that deep.
-func CheckObject(data []byte, most int) error {
-	if !utf8.Valid(data) {
-		return fmt.Errorf("found bytes that are not UTF-8, %w", errNoObject)
-	}
-	var value json.RawMessage
-	if err := json.Unmarshal(data, &value); err != nil {
-		return fmt.Errorf("found %w, %w", err, errNoObject)
-	}
-	if err := checkDepth(data, most); err != nil {
-		return err
-	}
-	if v := trim(data); v[0] != '{' {
-		return fmt.Errorf("found JSON that starts with %q, %w", v[0], errNoObject)
-	}
-	return nil
 }
 
 // checkDepth returns an error if values of JSON are nested deeper than most.

@@ -2,6 +2,7 @@
 package parallel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,7 @@ func Guard(f func() error) error {
 // [ErrGone]. After the end of ctx no chunk is begun, and if chunks remain, the error tells so and
 // wraps ctx.Err(). All goroutines have ended when Each returns.
 func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(worker, lo, hi int) error) error {
-	if threads == 0 {
-		threads = Limited(ctx)
-	}
+	threads = cmp.Or(threads, Limited(ctx))
 	chunks := (n + chunk - 1) / chunk
 	var (
 		next   atomic.Int64
@@ -106,10 +105,7 @@ func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(
 
 // With is [Each] for work with scratch: each goroutine has one, which fresh makes.
 func With[S any](ctx context.Context, threads, n, chunk int, done func(int), fresh func() S, work func(scratch S, lo, hi int) error) error {
-	if threads == 0 {
-		threads = Limited(ctx)
-	}
-	workers := make([]func() S, Threads(threads, n))
+	workers := make([]func() S, Threads(cmp.Or(threads, Limited(ctx)), n))
 	for i := range workers {
 		workers[i] = sync.OnceValue(fresh)
 	}

@@ -73,18 +73,6 @@ func Find(cell int, list, best []uint32) Outcome {
 	return o
 }
 
-// FindIn returns the outcome of a context whose best labels are these, for which a search found some
-// labels: a best label is among any number of candidates, or among none.
-func FindIn(found, best []uint32) Outcome {
-	o := Find(0, found, best)
-	for j, place := range o.Places {
-		if place != math.MaxInt32 {
-			o.Places[j] = 1
-		}
-	}
-	return o
-}
-
 // Hits returns the number of the k best labels that a searcher finds among the first n candidates
 // of the cell: all if there are fewer than k, since the exact layer answers then.
 func (o *Outcome) Hits(k, n int) int {

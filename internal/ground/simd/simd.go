@@ -53,7 +53,7 @@ func init() {
 	if wrong = err; err != nil {
 		level = best()
 	}
-	apply(level)
+	apply(level, true)
 }
 
 // Err returns an error if L2S_SIMD names a level that the kernels cannot run on. They run on the
@@ -101,17 +101,14 @@ func Follow(f func(Features)) {
 	f(Has)
 }
 
-func apply(l Level) {
+// apply makes l the level, with the bit in addition to it or without.
+func apply(l Level, bit bool) {
 	current = l
-	set(Features{
-		AVX2: l == AVX2 || l == AVX512, AVX512: l == AVX512, VNNI: l == AVX512 && bestVNNI,
-		NEON: l == NEON || l == NEONDot, NEONDot: l == NEONDot, I8MM: l == NEONDot && bestI8MM,
-	})
-}
-
-func set(f Features) {
-	Has = f
-	follow(f)
+	Has = Features{
+		AVX2: l == AVX2 || l == AVX512, AVX512: l == AVX512, VNNI: l == AVX512 && bestVNNI && bit,
+		NEON: l == NEON || l == NEONDot, NEONDot: l == NEONDot, I8MM: l == NEONDot && bestI8MM && bit,
+	}
+	follow(Has)
 }
 
 // Current returns the level that the kernels run on.
@@ -135,16 +132,14 @@ func Set(l Level) (restore func()) {
 		panic("simd: level " + l.String() + " is not available here")
 	}
 	old := current
-	apply(l)
-	return func() { apply(old) }
+	apply(l, true)
+	return func() { apply(old, true) }
 }
 
 // WithoutBit switches off the bit in addition to the current level, VNNI or I8MM, and returns a
 // function that switches back. Tests use it, as Set.
 func WithoutBit() (restore func()) {
-	old := Has
-	f := old
-	f.VNNI, f.I8MM = false, false
-	set(f)
-	return func() { set(old) }
+	l := current
+	apply(l, false)
+	return func() { apply(l, true) }
 }

@@ -81,7 +81,7 @@ func TestSetSwitchesTheDispatchBits(t *testing.T) {
 		}
 		restore()
 	}
-	defer apply(current)
+	defer apply(current, true)
 	for l, want := range [][6]bool{
 		Generic: {},
 		AVX2:    {true, false, false, false, false, false},
@@ -89,7 +89,7 @@ func TestSetSwitchesTheDispatchBits(t *testing.T) {
 		NEON:    {false, false, false, true, false, false},
 		NEONDot: {false, false, false, true, true, bestI8MM},
 	} {
-		apply(Level(l))
+		apply(Level(l), true)
 		if got := [6]bool{Has.AVX2, Has.AVX512, Has.VNNI, Has.NEON, Has.NEONDot, Has.I8MM}; got != want {
 			t.Errorf("%s: bits %v, want %v", Level(l), got, want)
 		}

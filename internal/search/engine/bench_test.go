@@ -45,8 +45,8 @@ func BenchmarkPool(b *testing.B) {
 			}
 			return s.TopK
 		}},
-		{"pool", func() func([]exact.Prediction, []float32) (int, error) { return plain.TopK }},
-		{"pool with an audit", func() func([]exact.Prediction, []float32) (int, error) { return watched.TopK }},
+		{"pool", func() func([]exact.Prediction, []float32) (int, error) { return pooled{plain}.TopK }},
+		{"pool with an audit", func() func([]exact.Prediction, []float32) (int, error) { return pooled{watched}.TopK }},
 	} {
 		b.Run(c.name+"/one goroutine", func(b *testing.B) {
 			b.ReportAllocs()

@@ -9,17 +9,27 @@ import (
 	"os"
 
 	"github.com/learning-to-screen/l2s/internal/ground/precision"
-	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"github.com/learning-to-screen/l2s/internal/search/previewing"
 	"github.com/learning-to-screen/l2s/internal/search/screening"
 )
 
-// Index is l2s.Index: a screen or a preview.
+// Index is l2s.Index: a screen or a preview, and what both tell of themselves.
 type Index struct {
 	screen  *screening.Model // one of the two is nil
 	preview *previewing.Model
-	steps   []Step
-	normal  int
+	file    interface {
+		Save(path string) error
+		WriteTo(w io.Writer) (int64, error)
+	} // nil for an empty index
+
+	kind        string
+	labels, dim int
+	k, heldOut  int
+	fingerprint [32]byte
+	hasTail     bool
+	record      json.RawMessage
+	steps       []Step
+	normal      int
 }
 
 // Step is l2s.Step.
@@ -34,7 +44,10 @@ func OfScreen(m *screening.Model) *Index {
 	if m == nil || m.Labels() == 0 {
 		return &Index{}
 	}
-	x := &Index{screen: m}
+	c := m.Config()
+	x := &Index{
+		screen: m, file: m, kind: "screen", labels: c.Labels, dim: c.Dim, k: c.K, heldOut: c.HeldOut, fingerprint: c.Fingerprint, hasTail: c.Tail != nil, record: c.Record,
+	}
 	for i, r := range m.Ladder() {
 		if r.Budget == m.Budget() {
 			x.normal = i
@@ -55,7 +68,9 @@ func OfPreview(m *previewing.Model) *Index {
 		return &Index{}
 	}
 	p := m.Parts()
-	x := &Index{preview: m, normal: p.Normal}
+	x := &Index{
+		preview: m, file: m, kind: "preview", labels: p.Labels, dim: p.Dim, k: p.K, heldOut: p.HeldOut, fingerprint: p.Fingerprint, hasTail: true, record: json.RawMessage("{}"), normal: p.Normal,
+	}
 	for _, r := range p.Rungs {
 		x.steps = append(x.steps, Step{r.Kept, r.Kept, r.Precision1, r.PrecisionK, r.Own})
 	}
@@ -81,101 +96,59 @@ func (x *Index) StepOf(budget float64) int {
 }
 
 // Measured is l2s.Index.Measured.
-func (x *Index) Measured() (k, heldOut int) {
-	if x.preview != nil {
-		return x.preview.Parts().K, x.preview.Parts().HeldOut
-	}
-	return x.screen.Config().K, x.screen.Config().HeldOut
-}
+func (x *Index) Measured() (k, heldOut int) { return x.k, x.heldOut }
 
 // Labels returns L of the layer.
-func (x *Index) Labels() int {
-	if x.preview != nil {
-		return x.preview.Parts().Labels
-	}
-	return x.screen.Labels()
-}
+func (x *Index) Labels() int { return x.labels }
 
 // Dim returns d of the layer.
-func (x *Index) Dim() int {
-	if x.preview != nil {
-		return x.preview.Parts().Dim
-	}
-	return x.screen.Dim()
-}
+func (x *Index) Dim() int { return x.dim }
 
 // Fingerprint is l2s.Index.Fingerprint.
-func (x *Index) Fingerprint() [32]byte {
-	if x.preview != nil {
-		return x.preview.Parts().Fingerprint
-	}
-	return x.screen.Config().Fingerprint
-}
+func (x *Index) Fingerprint() [32]byte { return x.fingerprint }
 
 // HasTail is l2s.Index.HasTail.
-func (x *Index) HasTail() bool { return x.preview != nil || x.screen.Tail() != nil }
+func (x *Index) HasTail() bool { return x.hasTail }
 
 // Record is l2s.Index.Record.
-func (x *Index) Record() json.RawMessage {
-	if x.preview != nil {
-		return json.RawMessage("{}")
-	}
-	return x.screen.Record()
-}
+func (x *Index) Record() json.RawMessage { return x.record }
+
+// Kind is l2s.Index.Kind.
+func (x *Index) Kind() string { return x.kind }
 
 // String is l2s.Index.String.
 func (x *Index) String() string {
 	switch {
 	case x == nil:
 		return "the exact search"
-	case x.preview == nil && x.screen == nil:
+	case x.file == nil:
 		return "an empty index"
 	}
-	steps, normal := x.Steps()
-	text := fmt.Sprintf("%s of %d labels x %d", x.Kind(), x.Labels(), x.Dim())
-	if len(steps) == 0 { // all candidates of a screen without a ladder
-		return text
-	}
-	text += fmt.Sprintf(", %.1f scored", steps[normal].MeanScored)
-	if k, heldOut := x.Measured(); heldOut > 0 {
-		text += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", steps[normal].Precision1.Value, k, steps[normal].PrecisionK.Value)
-		if own := steps[normal].Own; own.High > 0 {
-			text += fmt.Sprintf(", %.4f of own states", own.Value)
+	step := x.steps[x.normal]
+	text := fmt.Sprintf("%s of %d labels x %d, %.1f scored", x.kind, x.labels, x.dim, step.MeanScored)
+	if x.heldOut > 0 {
+		text += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", step.Precision1.Value, x.k, step.PrecisionK.Value)
+		if step.Own.High > 0 {
+			text += fmt.Sprintf(", %.4f of own states", step.Own.Value)
 		}
 	}
 	return text
 }
 
-// Kind is l2s.Index.Kind.
-func (x *Index) Kind() string {
-	if x.preview != nil {
-		return previewKind
-	}
-	return screenKind
-}
-
-const previewKind, screenKind = "preview", "screen"
-
 // Save is l2s.Index.Save.
 func (x *Index) Save(path string) error {
-	switch {
-	case x.preview != nil:
-		return x.preview.Save(path)
-	case x.screen != nil:
-		return x.screen.Save(path)
+	if x.file == nil {
+		return errNoIndex
 	}
-	return errNoIndex
+	return x.file.Save(path)
 }
 
 // WriteTo is l2s.Index.WriteTo.
 func (x *Index) WriteTo(w io.Writer) (int64, error) {
-	switch {
-	case x.preview != nil:
-		return x.preview.WriteTo(w)
-	case x.screen != nil:
-		return x.screen.WriteTo(w)
+	if x.file == nil {
+		return 0, errNoIndex
 	}
-	return 0, errNoIndex
+	return x.file.WriteTo(w)
 }
 
 var errNoIndex = errors.New("l2s: index: found an empty one, expected one of Load, Read, preview.Make or train.Run, or nil for the exact search")
@@ -206,13 +179,13 @@ func read(place string, r io.Reader, size int64) (*Index, error) {
 	case err != nil && err != io.EOF:
 		return nil, fmt.Errorf("l2s%s: %w", place, err)
 	case string(magic) == previewing.Magic:
-		m, err := previewing.ReadFile(previewKind+place, in, size)
+		m, err := previewing.Read("preview"+place, in, size)
 		if err != nil {
 			return nil, err
 		}
 		return OfPreview(m), nil
 	case string(magic) == screening.Magic:
-		m, err := screening.ReadFile(screenKind+place, in, size)
+		m, err := screening.Read("screen"+place, in, size)
 		if err != nil {
 			return nil, err
 		}
@@ -226,18 +199,12 @@ func (x *Index) Check(l *Layer) error {
 	if x == nil {
 		return nil
 	}
-	if x.screen == nil && x.preview == nil {
+	if x.file == nil {
 		return errNoIndex
 	}
-	if x.Dim() != l.Dim() || x.Labels() != l.Labels() {
-		return exact.Invalid(exact.ErrLayer, "l2s: index: found a %s for %d labels x %d, expected the layer's %d x %d", x.Kind(), x.Labels(), x.Dim(), l.Labels(), l.Dim())
+	var other [32]byte // of a screen for any layer of its shape
+	if x.preview != nil {
+		other = previewing.FingerprintOf(l.exact)
 	}
-	made := x.Fingerprint()
-	if x.screen != nil && made == [32]byte{} { // for any layer of its shape
-		return nil
-	}
-	if l.exact.Fingerprint() != made && (x.preview == nil || previewing.FingerprintOf(l.exact) != made) {
-		return l.exact.Another(x.Kind(), made)
-	}
-	return nil
+	return l.exact.Fits(x.kind, x.labels, x.dim, x.fingerprint, other)
 }

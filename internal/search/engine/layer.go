@@ -159,37 +159,7 @@ func (l *Layer) Read(f func() error) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	if l.head == nil {
-		return f()
-	}
 	return l.head.Read(f)
-}
-
-// Guard is [Layer.Read] for a function whose closure would be memory for each query:
-//
-//	before, err := g.Enter()
-//	if err != nil {
-//		return err
-//	}
-//	defer g.Leave(before, &err)
-type Guard struct{ head *heads.Head }
-
-// Guard returns the guard of the layer's rows.
-func (l *Layer) Guard() Guard { return Guard{l.head} }
-
-// Enter begins reads of the rows.
-func (g Guard) Enter() (before bool, err error) {
-	if g.head == nil {
-		return false, nil
-	}
-	return g.head.Enter()
-}
-
-// Leave, which is deferred, ends the reads. A fault among them becomes *err.
-func (g Guard) Leave(before bool, err *error) {
-	if g.head != nil {
-		g.head.Leave(before, recover(), err)
-	}
 }
 
 // Work is Read for an f that has its own guards, because it reads other mapped memory too: if it

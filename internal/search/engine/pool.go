@@ -281,32 +281,3 @@ func (p *Pool) Do(f func(s *Searcher) error) error {
 	l.sound = err == nil || errors.Is(err, exact.ErrContext) || errors.Is(err, exact.ErrRequest)
 	return err
 }
-
-// TopK is [Searcher.TopK].
-func (p *Pool) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
-	a, err := p.Search(dst, h, &exact.Request{})
-	return a.Count, err
-}
-
-// Search is [Searcher.Search].
-func (p *Pool) Search(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
-		a, err = s.Search(dst, h, req)
-		return err
-	})
-	return a, err
-}
-
-// SearchBatch is [Searcher.SearchBatch]. One generation answers all contexts.
-func (p *Pool) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req *exact.Request) error {
-	return p.Do(func(s *Searcher) error { return s.SearchBatch(dst, answers, contexts, req) })
-}
-
-// LogProb is [Searcher.LogProb].
-func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (x float64, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
-		x, err = s.LogProb(h, id, temperature)
-		return err
-	})
-	return x, err
-}

@@ -34,6 +34,28 @@ func poolOf(in *screentest.Instance, t screentest.Failer, o ...engine.Options) *
 	return p
 }
 
+// pooled is a pool as l2s.Pool is: a searcher of it answers.
+type pooled struct{ *engine.Pool }
+
+func (p pooled) TopK(dst []exact.Prediction, h []float32) (int, error) {
+	a, err := p.Search(dst, h, &exact.Request{})
+	return a.Count, err
+}
+
+func (p pooled) Search(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
+	err = p.Do(func(s *engine.Searcher) (err error) { a, err = s.Search(dst, h, req); return err })
+	return a, err
+}
+
+func (p pooled) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req *exact.Request) error {
+	return p.Do(func(s *engine.Searcher) error { return s.SearchBatch(dst, answers, contexts, req) })
+}
+
+func (p pooled) LogProb(h []float32, id uint32, temperature float64) (x float64, err error) {
+	err = p.Do(func(s *engine.Searcher) (err error) { x, err = s.LogProb(h, id, temperature); return err })
+	return x, err
+}
+
 func swap(t screentest.Failer, p *engine.Pool, in *screentest.Instance) <-chan struct{} {
 	t.Helper()
 	drained, err := p.Swap(engine.Over(in.Layer), engine.OfScreen(in.Model))
@@ -126,7 +148,7 @@ func checkPool(t *rapid.T) {
 	for range rapid.IntRange(1, 12).Draw(t, "steps") {
 		switch rapid.SampledFrom([]string{"query", "query", "swap", "swap within Do"}).Draw(t, "step") {
 		case "query":
-			query(pool, current)
+			query(pooled{pool}, current)
 		case "swap":
 			if !isClosed(change()) {
 				t.Fatal("no query is under way, and the old generation is in use")
@@ -139,7 +161,7 @@ func checkPool(t *rapid.T) {
 				query(s, before)
 				drained = change()
 				query(s, before)
-				query(pool, current)
+				query(pooled{pool}, current)
 				if s.Index().Screen() != ins[before].Model {
 					t.Fatal("Do lends a searcher of another model")
 				}
@@ -259,7 +281,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 					t.Error(err)
 				}
 				queries.Add(1)
-				if _, err := pool.TopK(dst[:k], contexts[:24]); err != nil {
+				if _, err := (pooled{pool}).TopK(dst[:k], contexts[:24]); err != nil {
 					t.Error(err)
 				}
 				last := pool.Stats()
@@ -353,7 +375,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 						t.Error("found a channel and an error")
 					}
 					got := make([]exact.Prediction, 5)
-					if _, err := pool.TopK(got, in.Context(0)); err != nil || !slices.Equal(got, want) {
+					if _, err := (pooled{pool}).TopK(got, in.Context(0)); err != nil || !slices.Equal(got, want) {
 						t.Errorf("after it: %v, %v, want %v", got, err, want)
 					}
 				})
@@ -428,16 +450,19 @@ func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
 		name string
 		f    func() error
 	}{
-		{"TopK", func() error { var dst [5]exact.Prediction; _, err := p.TopK(dst[:], next()); return err }},
+		{"TopK", func() error { var dst [5]exact.Prediction; _, err := pooled{p}.TopK(dst[:], next()); return err }},
 		{"Search", func() error {
 			var dst [5]exact.Prediction
-			_, err := p.Search(dst[:], next(), &exact.Request{LogSum: true})
+			_, err := pooled{p}.Search(dst[:], next(), &exact.Request{LogSum: true})
 			return err
 		}},
 		{"SearchBatch", func() error {
-			return p.SearchBatch(batch, answers, in.Contexts[:100*in.Config.Dim], &exact.Request{})
+			return pooled{p}.SearchBatch(batch, answers, in.Contexts[:100*in.Config.Dim], &exact.Request{})
 		}},
-		{"LogProb", func() error { _, err := p.LogProb(next(), 7, 1); return err }},
+		{"LogProb", func() error {
+			_, err := pooled{p}.LogProb(next(), 7, 1)
+			return err
+		}},
 		{"Do", func() error { return p.Do(func(s *engine.Searcher) error { next(); return nil }) }},
 		{"Stats", func() error { p.Stats(); return nil }},
 	} {
@@ -470,7 +495,7 @@ func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
 		var before, after runtime.MemStats
 		var dst [2]exact.Prediction
 		runtime.ReadMemStats(&before)
-		p.Do(func(*engine.Searcher) error { _, err := p.TopK(dst[:], in.Context(0)); return err })
+		p.Do(func(*engine.Searcher) error { _, err := pooled{p}.TopK(dst[:], in.Context(0)); return err })
 		runtime.ReadMemStats(&after)
 		least = min(least, after.Mallocs-before.Mallocs)
 	}

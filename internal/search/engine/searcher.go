@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/internal/codes/kernels"
+	"github.com/learning-to-screen/l2s/internal/files/heads"
 	"github.com/learning-to-screen/l2s/internal/ground/mem"
 	"github.com/learning-to-screen/l2s/internal/search/exact"
 	"github.com/learning-to-screen/l2s/internal/search/logsum"
@@ -34,7 +35,7 @@ func (o Options) Screening() screening.Options {
 // Searcher is l2s.Searcher.
 type Searcher struct {
 	// The fields that every query reads, next to each other.
-	guard   Guard                    // of the layer
+	head    *heads.Head              // of the layer
 	screen  *screening.Searcher      // nil without a screen
 	preview *previewing.Searcher     // nil without a preview
 	exact   *exact.Searcher          // answers if both are nil, batches of exact requests, and single logits
@@ -71,7 +72,7 @@ func NewSearcher(l *Layer, x *Index, o Options) (*Searcher, error) {
 	if !(o.Budget >= 0) {
 		return nil, exact.Invalid(exact.ErrRequest, "l2s: budget: found %v, expected a number above 0, or 0 for the index's own", o.Budget)
 	}
-	s := &Searcher{layer: l, guard: l.Guard(), index: x, budget: o.Budget}
+	s := &Searcher{layer: l, head: l.head, index: x, budget: o.Budget}
 	err := l.Read(func() (err error) { // the fingerprint, and copies of codes
 		if err := x.Check(l); err != nil {
 			return err
@@ -100,11 +101,11 @@ func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) 
 
 // Search is l2s.Searcher.Search.
 func (s *Searcher) Search(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
-	before, err := s.guard.Enter()
+	before, err := s.head.Enter()
 	if err != nil {
 		return a, err
 	}
-	defer s.guard.Leave(before, &err)
+	defer s.head.Leave(before, &err)
 	return s.search(dst, h, req)
 }
 
@@ -154,11 +155,11 @@ func (s *Searcher) byPreview(dst []exact.Prediction, h []float32, req *exact.Req
 
 // SearchBatch is l2s.Searcher.SearchBatch.
 func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req *exact.Request) (err error) {
-	before, err := s.guard.Enter()
+	before, err := s.head.Enter()
 	if err != nil {
 		return err
 	}
-	defer s.guard.Leave(before, &err)
+	defer s.head.Leave(before, &err)
 	return s.searchBatch(dst, answers, contexts, req)
 }
 
@@ -206,21 +207,21 @@ func (s *Searcher) exactly(req *exact.Request, k int) bool {
 
 // Logits is l2s.Searcher.Logits.
 func (s *Searcher) Logits(dst []float64, h []float32, among exact.Labels) (err error) {
-	before, err := s.guard.Enter()
+	before, err := s.head.Enter()
 	if err != nil {
 		return err
 	}
-	defer s.guard.Leave(before, &err)
+	defer s.head.Leave(before, &err)
 	return s.exact.Score(dst, h, among)
 }
 
 // LogProb is l2s.Searcher.LogProb.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (x float64, err error) {
-	before, err := s.guard.Enter()
+	before, err := s.head.Enter()
 	if err != nil {
 		return 0, err
 	}
-	defer s.guard.Leave(before, &err)
+	defer s.head.Leave(before, &err)
 	return s.logProb(h, id, temperature)
 }
 
@@ -254,11 +255,11 @@ func (s *Searcher) uncounted(dst []exact.Prediction, h []float32, req *exact.Req
 
 // LogSum is l2s.Searcher.LogSum.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (x tail.Interval, err error) {
-	before, err := s.guard.Enter()
+	before, err := s.head.Enter()
 	if err != nil {
 		return x, err
 	}
-	defer s.guard.Leave(before, &err)
+	defer s.head.Leave(before, &err)
 	return s.logSum(h, temperature, confidence)
 }
 

@@ -54,7 +54,10 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 				default:
 				}
 				go func() {
-					_, err := p.TopK(make([]exact.Prediction, 1), make([]float32, dim))
+					err := p.Do(func(s *Searcher) error {
+						_, err := s.TopK(make([]exact.Prediction, 1), make([]float32, dim))
+						return err
+					})
 					ended <- err
 				}()
 				if err := <-ended; err != nil {

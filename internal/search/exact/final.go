@@ -80,14 +80,6 @@ func (l *Layer) SoftCap() float64 {
 	return l.final.cap
 }
 
-// Final returns the final logit of a raw one.
-func (l *Layer) Final(raw float64) float64 {
-	if l.final == nil {
-		return raw
-	}
-	return l.final.of(raw)
-}
-
 // RawTemperature returns the temperature at which raw logits have the probabilities that scaled ones
 // have at t. It says nothing about a cap.
 func (l *Layer) RawTemperature(t float64) float64 {
@@ -215,13 +207,19 @@ func (f *final) bounds(lower, upper []float32) bool {
 		if !(low > -math.MaxFloat32/4 && high < math.MaxFloat32/4) {
 			return false
 		}
-		lower[i], upper[i] = float32(low), float32(high)
-		if float64(lower[i]) > low {
-			lower[i] = math.Nextafter32(lower[i], float32(math.Inf(-1)))
-		}
-		if float64(upper[i]) < high {
-			upper[i] = math.Nextafter32(upper[i], float32(math.Inf(1)))
-		}
+		lower[i], upper[i] = outward(low, high)
 	}
 	return true
+}
+
+// outward rounds the ends of an interval outwards.
+func outward(low, high float64) (lower, upper float32) {
+	lower, upper = float32(low), float32(high)
+	if float64(lower) > low {
+		lower = math.Nextafter32(lower, float32(math.Inf(-1)))
+	}
+	if float64(upper) < high {
+		upper = math.Nextafter32(upper, float32(math.Inf(1)))
+	}
+	return lower, upper
 }

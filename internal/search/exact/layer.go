@@ -79,9 +79,16 @@ func (l *Layer) Bias() []float32 { return l.bias }
 // Fingerprint is l2s.Layer.Fingerprint.
 func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
 
-// Another returns the error of a model that was made for a layer of the same shape with another
-// fingerprint. A bias that was forgotten, or that the layer should not have, is named.
-func (l *Layer) Another(kind string, made [32]byte) error {
+// Fits returns an error, [ErrLayer], unless a model was made for a layer of this shape, with this
+// layer's fingerprint or another one that stands for it. A bias that was forgotten, or that the layer
+// should not have, is named.
+func (l *Layer) Fits(kind string, labels, dim int, made, other [32]byte) error {
+	if labels != l.Labels() || dim != l.Dim() {
+		return Invalid(ErrLayer, "l2s: index: found a %s for %d labels x %d, expected the layer's %d x %d", kind, labels, dim, l.Labels(), l.Dim())
+	}
+	if made == other || made == l.Fingerprint() {
+		return nil
+	}
 	own, hint := l.Fingerprint(), ""
 	if slices.ContainsFunc(l.bias, func(b float32) bool { return b != 0 }) {
 		if fingerprintOf(l.Dim(), l.rows.Widen, make([]float32, l.Labels())) == made {

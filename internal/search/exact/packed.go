@@ -49,21 +49,9 @@ func (l *Layer) PackedBytes(starts []int) int64 {
 
 // Pack returns the lists ids[starts[t]:starts[t+1]] with copies of their codes. The slices are
 // kept, not copied, and must not be changed. It returns nil if the layer has no intervals, as a
-// dimension above 65,536 or a weight above 2^40 leaves, and an error if an id is not below L,
-// or starts do not ascend from 0 to the number of ids.
+// dimension above 65,536 or a weight above 2^40 leaves. It panics if an id is not below L, or starts
+// do not ascend from 0 to the number of ids.
 func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
-	among := Only(ids)
-	if err := among.check(l.Labels()); err != nil {
-		return nil, err
-	}
-	if len(starts) == 0 || starts[0] != 0 || starts[len(starts)-1] != len(ids) {
-		return nil, Invalid(ErrRequest, "l2s: starts: found %v, expected 0 to the %d ids", starts, len(ids))
-	}
-	for t := range starts[1:] {
-		if starts[t] > starts[t+1] {
-			return nil, Invalid(ErrRequest, "l2s: starts[%d]: found %d after %d, expected at least that", t+1, starts[t+1], starts[t])
-		}
-	}
 	if l.codes == nil && l.blocks == nil {
 		return nil, nil
 	}

@@ -144,19 +144,27 @@ func (s *Searcher) survivors(q *Query, among *Labels, k int) []uint32 {
 		}
 		return left
 	}
-	lower, upper := q.lower[:n], q.upper[:n]
-	switch codes, blocks := s.layer.codes, s.layer.blocks; {
-	case q.dim != s.layer.Dim():
-		return nil
-	case blocks != nil:
-		s.blocks.Set(blocks, &q.vec)
-		blocks.GatherBounds(lower, upper, among.ids, &s.blocks)
-	case codes != nil:
-		codes.GatherBounds(lower, upper, among.ids, &q.vec)
-	default:
+	if !s.gather(q, among.ids) {
 		return nil
 	}
 	return s.loosely(q, n, k)
+}
+
+// gather leaves the intervals of the rows ids in the query. It reports false if there are none.
+func (s *Searcher) gather(q *Query, ids []uint32) bool {
+	lower, upper := q.lower[:len(ids)], q.upper[:len(ids)]
+	switch codes, blocks := s.layer.codes, s.layer.blocks; {
+	case q.dim != s.layer.Dim():
+		return false
+	case blocks != nil:
+		s.blocks.Set(blocks, &q.vec)
+		blocks.GatherBounds(lower, upper, ids, &s.blocks)
+	case codes != nil:
+		codes.GatherBounds(lower, upper, ids, &q.vec)
+	default:
+		return false
+	}
+	return true
 }
 
 // loosely returns the rows, of n with intervals in the query, that may be among the k best.

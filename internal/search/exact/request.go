@@ -35,42 +35,18 @@ func (e *kindError) Unwrap() error { return e.kind }
 // Prediction is l2s.Prediction.
 type Prediction = ranking.Prediction
 
-// Request is l2s.Request.
+// Request is l2s.Request, which has the comments. The exact search does not look at Budget, Exact and
+// Also.
 type Request struct {
-	// Within, unless 0, leaves out labels whose logit is below the largest by more than Within, a
-	// finite number above 0: Count may be less than k. A truncation of samplers is such a distance,
-	// min-p by p at temperature T one of -T log p. So k may be large, a bound on the answer, at no
-	// cost.
-	Within float64
-	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
-	LogSum bool
-	// ExactSum, with LogSum, asks for the sum by the reference arithmetic: a pass over the
-	// weights of all labels to choose among, several times as long as the search.
-	ExactSum bool
-	// Temperature, unless 0, is the T of a log-sum of e^(x/T): finite and at least [MinTemperature].
-	// It changes neither the labels nor their logits.
-	Temperature float64
-	// Budget is the number of labels that a screen looks at: B, the mean number of candidates. 0 is
-	// the searcher's own. A screen uses the largest of its budgets that is not above it, or the
-	// smallest; it answers faster by its own budget, which its copies of codes are for. A preview
-	// scores that number of labels in full. An exact search does not look at it. Not negative.
-	Budget float64
-	// Exact asks a screen or a preview for the best of all labels, as the exact search finds them.
-	Exact bool
-	// Also are labels that a screen and a preview look at besides those that they find. An exact search
-	// does not look at it.
-	Also []uint32
-	// Among are the labels to choose among. The zero value is all of them.
-	Among Labels
-	// Allowed, unless nil, has the labels that may be answered, and Banned, unless nil, the labels
-	// that may not. Both have L labels. Labels that may not be answered count as impossible: they
-	// are in no answer and add nothing to the sum.
-	Allowed, Banned *bitset.Set
-	// Biases are added to the logits of labels, distinct and ascending by ID.
-	Biases []Bias
+	Budget, Within, Temperature float64
+	Exact, LogSum, ExactSum     bool
+	Also                        []uint32
+	Among                       Labels
+	Allowed, Banned             *bitset.Set
+	Biases                      []Bias
 }
 
-// Bias is added to the logit of a label: finite, at most 2^100 in magnitude.
+// Bias is l2s.Bias.
 type Bias struct {
 	ID  uint32
 	Add float32
@@ -154,10 +130,12 @@ func Check(r *Request, labels, k int) error {
 	return r.Among.check(labels)
 }
 
-func (l *Labels) check(labels int) error {
-	for i, id := range l.ids {
+func (l *Labels) check(labels int) error { return checkIDs("ids", l.ids, labels) }
+
+func checkIDs(name string, ids []uint32, labels int) error {
+	for i, id := range ids {
 		if uint64(id) >= uint64(labels) {
-			return Invalid(ErrRequest, "l2s: ids[%d]: found label %d, expected one below the %d labels", i, id, labels)
+			return Invalid(ErrRequest, "l2s: %s[%d]: found label %d, expected one below the %d labels", name, i, id, labels)
 		}
 	}
 	return nil
@@ -187,10 +165,8 @@ func (r *Request) check(labels, k int) error {
 	if !(r.Budget >= 0) {
 		return Invalid(ErrRequest, "l2s: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget)
 	}
-	for i, id := range r.Also {
-		if uint64(id) >= uint64(labels) {
-			return Invalid(ErrRequest, "l2s: also[%d]: found label %d, expected one below the %d labels", i, id, labels)
-		}
+	if err := checkIDs("also", r.Also, labels); err != nil {
+		return err
 	}
 	for i, b := range r.Biases {
 		switch {
@@ -222,6 +198,3 @@ const (
 	FromLayer Source = iota // all labels of the request: the answer is exact
 	FromSet                 // the candidates that a screen has for the context
 )
-
-// String returns "layer" or "set".
-func (s Source) String() string { return [...]string{FromLayer: "layer", FromSet: "set"}[s] }

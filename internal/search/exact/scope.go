@@ -137,13 +137,7 @@ func (p *scope) edit(lower, upper []float32, at int) {
 		if p.final != nil {
 			below, above = p.final.edit(lower[j], upper[j], float64(add))
 		}
-		lower[j], upper[j] = float32(below), float32(above)
-		if float64(lower[j]) > below {
-			lower[j] = math.Nextafter32(lower[j], float32(math.Inf(-1)))
-		}
-		if float64(upper[j]) < above {
-			upper[j] = math.Nextafter32(upper[j], float32(math.Inf(1)))
-		}
+		lower[j], upper[j] = outward(below, above)
 	})
 }
 

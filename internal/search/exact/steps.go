@@ -60,13 +60,7 @@ func (s *Searcher) Scan(q *Query, among *Labels) {
 		p.hot.codes.Bounds(q.lower[:room], q.upper[:room], among.list.panel, panels, &q.vec)
 		return
 	}
-	switch lower, upper := q.lower[:n], q.upper[:n]; {
-	case s.layer.blocks != nil:
-		s.blocks.Set(s.layer.blocks, &q.vec)
-		s.layer.blocks.GatherBounds(lower, upper, among.ids, &s.blocks)
-	case s.layer.codes != nil:
-		s.layer.codes.GatherBounds(lower, upper, among.ids, &q.vec)
-	}
+	s.gather(q, among.ids)
 }
 
 // Select finds the labels of a list that may be among the k best, as a short search does: its first

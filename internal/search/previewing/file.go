@@ -85,23 +85,9 @@ func (p *Parts) encode(codes []byte) []byte {
 	return format.Encode(&file{p: p, rungs: len(p.Rungs), codes: codes})
 }
 
-// Load reads the model in a file.
-func Load(path string) (*Model, error) {
-	f := file{p: new(Parts)}
-	err := format.Load(path, &f)
-	return f.model, err
-}
-
-// Read reads a model from r.
-func Read(r io.Reader) (*Model, error) {
-	f := file{p: new(Parts)}
-	err := format.Read(format.Kind, r, -1, &f)
-	return f.model, err
-}
-
-// ReadFile reads the file of a model, of found bytes, below 0 if the number is not known, from r.
-// Errors begin with name.
-func ReadFile(name string, r io.Reader, found int64) (*Model, error) {
+// Read reads the file of a model, of found bytes, below 0 if the number is not known, from r. Errors
+// begin with name.
+func Read(name string, r io.Reader, found int64) (*Model, error) {
 	f := file{p: new(Parts)}
 	err := format.Read(name, r, found, &f)
 	return f.model, err

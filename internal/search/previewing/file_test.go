@@ -67,22 +67,22 @@ func sealed(data []byte) []byte {
 func TestDamagedFilesAreRefused(t *testing.T) {
 	p, codes, _ := small()
 	data := p.encode(codes)
-	if _, err := Read(bytes.NewReader(data)); err != nil {
+	if _, err := Read("preview", bytes.NewReader(data), -1); err != nil {
 		t.Fatal(err)
 	}
 	for at := range data {
 		for _, flip := range []byte{1, 0x80, 0xff} {
 			data[at] ^= flip
-			if _, err := Read(bytes.NewReader(data)); err == nil {
+			if _, err := Read("preview", bytes.NewReader(data), -1); err == nil {
 				t.Fatalf("byte %d with %02x: found no error", at, flip)
 			}
 			data[at] ^= flip
 		}
-		if _, err := Read(bytes.NewReader(data[:at])); err == nil {
+		if _, err := Read("preview", bytes.NewReader(data[:at]), -1); err == nil {
 			t.Fatalf("the first %d bytes: found no error", at)
 		}
 	}
-	if _, err := Read(bytes.NewReader(append(data, 0))); err == nil {
+	if _, err := Read("preview", bytes.NewReader(append(data, 0)), -1); err == nil {
 		t.Fatal("one byte more: found no error")
 	}
 }
@@ -128,7 +128,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 	} {
 		p, codes, _ := small()
 		c.change(p)
-		_, err := Read(bytes.NewReader(sealed(p.encode(codes))))
+		_, err := Read("preview", bytes.NewReader(sealed(p.encode(codes))), -1)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("found error %v, want one with %q", err, c.want)
 		}
@@ -152,7 +152,6 @@ func TestFilesThatAreNone(t *testing.T) {
 	uneven, more := bytes.Clone(data), bytes.Clone(data)
 	uneven[atCodes], more[atCodes+1] = 132, 16
 	for path, want := range map[string]string{
-		filepath.Join(dir, "none"):       "no such file",
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
@@ -162,7 +161,12 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("cut", data[:len(data)-1]): "file size",
 		write("long", append(data, 1)):   "file size",
 	} {
-		_, err := Load(path)
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Read("preview: "+path, file, -1)
+		file.Close()
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: found error %v, want one with %q and the path", path, err, want)
 		}
@@ -176,7 +180,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(format.Magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, data := range [][]byte{data, sealed(bytes.Clone(data))} {
-			m, err := Read(bytes.NewReader(data))
+			m, err := Read("preview", bytes.NewReader(data), -1)
 			if err != nil {
 				continue
 			}

@@ -91,10 +91,10 @@ func (p *Parts) stageBytes(j int) (from, to int) {
 	return from / 4, to / 4
 }
 
-// rungOf returns the rung of a budget, which is not negative: the last one whose Kept is not above
+// RungOf returns the rung of a budget, which is not negative: the last one whose Kept is not above
 // it, or the first. A request that one model takes is not refused by another one, which may take
 // its place.
-func (p *Parts) rungOf(budget float64) *Rung {
+func (p *Parts) RungOf(budget float64) *Rung {
 	if budget == 0 {
 		return &p.Rungs[p.Normal]
 	}

@@ -36,6 +36,3 @@ func (t *Steps) Finds(id uint32, h []float32) (rung int, missed bool, err error)
 	}
 	return len(t.rungs), true, nil
 }
-
-// RungOf returns the rung that answers requests of a budget, 0 for none.
-func (p *Parts) RungOf(budget float64) Rung { return *p.rungOf(budget) }

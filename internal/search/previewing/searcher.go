@@ -41,11 +41,8 @@ func NewSearcher(m *Model, l *exact.Layer) (*Searcher, error) {
 		return nil, errors.New("l2s: found no model or no layer, expected both")
 	}
 	p := m.parts
-	if p.Labels != l.Labels() || p.Dim != l.Dim() {
-		return nil, exact.Invalid(exact.ErrLayer, "l2s: shape: found a model of %d labels x %d, expected the layer's %d x %d", p.Labels, p.Dim, l.Labels(), l.Dim())
-	}
-	if own := FingerprintOf(l); own != p.Fingerprint && l.Fingerprint() != p.Fingerprint {
-		return nil, l.Another("preview", p.Fingerprint)
+	if err := l.Fits("preview", p.Labels, p.Dim, p.Fingerprint, FingerprintOf(l)); err != nil {
+		return nil, err
 	}
 	return m.Over(l), nil
 }
@@ -76,12 +73,6 @@ func (m *Model) Over(l *exact.Layer) *Searcher {
 	return s
 }
 
-// TopK writes the labels of the largest logits to dst, by the default rung.
-func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
-	a, err := s.Answer(dst, h, &exact.Request{}, nil)
-	return a.Count, err
-}
-
 // Search answers a request by the rung of its budget.
 func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error) {
 	return s.Answer(dst, h, &req, nil)
@@ -97,7 +88,7 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		return a, err
 	}
 	if look.Stats.Queries++; rung == nil {
-		rung = p.rungOf(req.Budget)
+		rung = p.RungOf(req.Budget)
 	}
 	if s.Exactly(req, len(dst)) || !look.Find(s.query[0].Vector(), len(dst), req, rung) {
 		return s.byLayer(dst, req)
@@ -162,9 +153,6 @@ func (s *Searcher) byLayer(dst []exact.Prediction, req *exact.Request) (exact.An
 	}
 	return s.one[0], nil
 }
-
-// Model returns the searcher's model.
-func (s *Searcher) Model() *Model { return s.look.model }
 
 // Look returns the searcher's look at its last context.
 func (s *Searcher) Look() *Look { return &s.look }

@@ -1,7 +1,6 @@
 package screening
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 
@@ -15,10 +14,6 @@ const Magic = "\x89L2S\r\n\x1a\n"
 // format is described in screen/FORMAT.md.
 var format = partfile.Format{
 	Kind: "screen", Magic: Magic, Version: 7, Renew: "l2s train makes a new file", Header: 104,
-	Others: map[string]string{
-		"\x89L2P\r\n\x1a\n": "found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, " +
-			"and l2s-llama --fast one beside the model: MODEL.gguf.l2p",
-	},
 }
 
 // rung is a budget of the ladder.
@@ -117,23 +112,9 @@ func (m *Model) file() *file {
 	return f
 }
 
-// Load is l2s.Load of a screen.
-func Load(path string) (*Model, error) {
-	var f file
-	err := format.Load(path, &f)
-	return f.model, err
-}
-
-// Read is screen.Read of bytes, of which it keeps none.
-func Read(data []byte) (*Model, error) {
-	var f file
-	err := format.Read(format.Kind, bytes.NewReader(data), int64(len(data)), &f)
-	return f.model, err
-}
-
-// ReadFile reads the file of a model, of found bytes, below 0 if the number is not known, from r.
-// Errors begin with name.
-func ReadFile(name string, r io.Reader, found int64) (*Model, error) {
+// Read reads the file of a model, of found bytes, below 0 if the number is not known, from r. Errors
+// begin with name.
+func Read(name string, r io.Reader, found int64) (*Model, error) {
 	var f file
 	err := format.Read(name, r, found, &f)
 	return f.model, err

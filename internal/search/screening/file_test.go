@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
@@ -15,7 +14,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -360,16 +358,16 @@ func TestFileRoundTrip(t *testing.T) {
 		if _, err := m.WriteTo(&written); err != nil || !bytes.Equal(written.Bytes(), file) {
 			t.Fatalf("WriteTo and Save differ: %v", err)
 		}
-		loaded, err := screening.Load(path)
+		loaded, err := load(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		read, err := screening.Read(file)
+		again, err := read(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		clear(file) // Read keeps nothing of it
-		for _, got := range []*screening.Model{loaded, read} {
+		for _, got := range []*screening.Model{loaded, again} {
 			var again bytes.Buffer
 			if _, err := got.WriteTo(&again); err != nil || !bytes.Equal(again.Bytes(), written.Bytes()) {
 				t.Fatalf("not the same bytes again: %v", err)
@@ -444,7 +442,7 @@ var brokenFiles = []struct {
 	{"a text", func(b []byte) []byte { return []byte("hello, world") }, withoutSeal, "magic: found 68 65 6c 6c 6f 2c 20 77, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
 	{"a short text", func(b []byte) []byte { return []byte("hi") }, withoutSeal, "magic: found 68 69, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
 	{"an .npy file", put(0, []byte("\x93NUMPY\x01\x00")), withoutSeal, "magic: found 93 4e 55 4d 50 59 01 00, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
-	{"a preview", put(0, []byte("\x89L2P\r\n\x1a\n")), withoutSeal, "magic: found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, and l2s-llama --fast one beside the model: MODEL.gguf.l2p"},
+	{"a preview", put(0, []byte("\x89L2P\r\n\x1a\n")), withoutSeal, "magic: found 89 4c 32 50 0d 0a 1a 0a, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
 	{"line ends converted", put(4, []byte("\n\x1a\n")), withoutSeal, "magic: found 89 4c 32 53 0a 1a 0a 0a, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
 	{"cut in the magic", func(b []byte) []byte { return b[:5] }, withoutSeal, "header: found 5 bytes, expected at least 104"},
 	{"cut in the header", func(b []byte) []byte { return b[:103] }, withoutSeal, "header: found 103 bytes, expected at least 104"},
@@ -560,11 +558,11 @@ var brokenFiles = []struct {
 	{"an id by decree that a list lacks", with(func(c *counts, p *parts) { p.ids[6] = 4 }), sealed, "lists: list 2: found other ids at its head than at the head of list 0, expected the same 1"},
 	{"a share of an id by decree", with(func(c *counts, p *parts) { p.shares[0] = 65534 }), sealed, "lists: list 0: found share 65534 at position 0, expected 65535 of an id that is there by decree"},
 	{"shares of a list that ascend", with(func(c *counts, p *parts) { p.shares[5] = 901 }), sealed, "lists: list 1: found share 901 after 900 at position 2, expected shares that do not ascend"},
-	{"an empty record", with(func(c *counts, p *parts) { p.record = "" }), sealed, "record: found unexpected end of JSON input, expected a JSON object"},
-	{"a record that is no JSON", with(func(c *counts, p *parts) { p.record = "seed = 1" }), sealed, "record: found invalid character 's' looking for beginning of value, expected a JSON object"},
-	{"a record that is no object", with(func(c *counts, p *parts) { p.record = "[1]" }), sealed, "record: found JSON that starts with '[', expected a JSON object"},
-	{"a record cut short", with(func(c *counts, p *parts) { p.record = `{"seed":` }), sealed, "record: found unexpected end of JSON input, expected a JSON object"},
-	{"a record that is no UTF-8", with(func(c *counts, p *parts) { p.record = "{\"\xc3\":1}" }), sealed, "record: found bytes that are not UTF-8, expected a JSON object"},
+	{"an empty record", with(func(c *counts, p *parts) { p.record = "" }), sealed, "record: found unexpected end of JSON input, expected JSON"},
+	{"a record that is no JSON", with(func(c *counts, p *parts) { p.record = "seed = 1" }), sealed, "record: found invalid character 's' looking for beginning of value at byte 0, expected JSON"},
+	{"a record that is no object", with(func(c *counts, p *parts) { p.record = "[1]" }), sealed, "record: found \"[1]\", expected an object"},
+	{"a record cut short", with(func(c *counts, p *parts) { p.record = `{"seed":` }), sealed, "record: found unexpected end of JSON input at byte 7, expected JSON"},
+	{"a record that is no UTF-8", with(func(c *counts, p *parts) { p.record = "{\"\xc3\":1}" }), sealed, "record: found bytes that are not UTF-8, expected JSON"},
 }
 
 func TestBrokenFilesAreRefused(t *testing.T) {
@@ -589,13 +587,13 @@ func TestBrokenFilesAreRefused(t *testing.T) {
 					t.Errorf("error %v\nwant %s", err, want)
 				}
 			}
-			m, err := screening.Read(file)
+			m, err := read(file)
 			check(m, err, "screen: ")
 			checkRead(t, file)
 			if err := os.WriteFile(path, file, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			m, err = screening.Load(path)
+			m, err = load(path)
 			check(m, err, "screen: "+path+": ")
 		})
 	}
@@ -605,7 +603,7 @@ func TestBrokenFilesAreRefused(t *testing.T) {
 func TestHostileCountsTakeNoMemory(t *testing.T) {
 	// 4 x 2^31 x 2^31 is 0 in 64 bits.
 	file := with(func(c *counts, p *parts) { c.dim, c.clusters, p.clusters = 1<<31, 1<<31, nil })(nil)
-	_, err := screening.Read(file)
+	_, err := read(file)
 	// If int has 32 bits already the dimension is refused.
 	if err == nil || !strings.HasPrefix(err.Error(), "screen: clusters: found ") && !strings.HasPrefix(err.Error(), "screen: dim: ") {
 		t.Errorf("2^62 elements in 0 bytes: error %v", err)
@@ -629,7 +627,7 @@ func TestHostileCountsTakeNoMemory(t *testing.T) {
 func TestEveryTruncationIsRefused(t *testing.T) {
 	file := smallFile()
 	for n := range file {
-		if _, err := screening.Read(file[:n]); err == nil {
+		if _, err := read(file[:n]); err == nil {
 			t.Errorf("the first %d of %d bytes were accepted", n, len(file))
 		}
 	}
@@ -640,7 +638,7 @@ func TestEveryFlippedBitIsRefused(t *testing.T) {
 	for i := range file {
 		for bit := range 8 {
 			file[i] ^= 1 << bit
-			if _, err := screening.Read(file); err == nil {
+			if _, err := read(file); err == nil {
 				t.Errorf("byte %d, bit %d flipped: accepted", i, bit)
 			}
 			file[i] ^= 1 << bit
@@ -654,7 +652,7 @@ func checkRead(t testing.TB, file []byte) {
 	t.Helper()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	m, err := screening.Read(file)
+	m, err := read(file)
 	runtime.ReadMemStats(&after)
 	// A row of V of dimension 1 has 4 bytes in the file, and 4 for the size
 	// of its set; in memory it also has 64 bytes of codes.
@@ -682,7 +680,7 @@ func TestAlteredFilesWithRightChecksums(t *testing.T) {
 				file[i] ^= x
 				seal(file)
 				checkRead(t, file)
-				if _, err := screening.Read(file); err == nil {
+				if _, err := read(file); err == nil {
 					accepted++
 				}
 			}
@@ -711,48 +709,53 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// An error of Load names the file. A file that is no screen is refused by its first bytes and its
-// size, even if it is large.
-func TestLoadReportsTheFile(t *testing.T) {
+// read reads the bytes of a file.
+func read(file []byte) (*screening.Model, error) {
+	return screening.Read("screen", bytes.NewReader(file), int64(len(file)))
+}
+
+// load reads a file as l2s.Load does.
+func load(path string) (*screening.Model, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return screening.Read("screen: "+path, file, info.Size())
+}
+
+// A file that is no screen is refused by its first bytes and its size, even if it is large. The error
+// names it.
+func TestAnErrorNamesTheFile(t *testing.T) {
 	const large = 1 << 40
 	for _, c := range []struct {
 		name  string
-		start []byte // of a file of size bytes; without one there is no file
+		start []byte // of a file of size bytes
 		size  int64
-		want  string // after the name of the file; or kind
-		kind  error
+		want  string // after the name of the file
 	}{
-		{name: "a missing file", kind: fs.ErrNotExist},
 		{name: "a file of another kind", start: []byte("\x93NUMPY"), size: large, want: "magic: found 93 4e"},
 		{name: "bytes after the end", start: smallFile(), size: large,
 			want: "file size: found 1099511627776 bytes, expected the 390 that the header states"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "m.l2s")
-			if c.start != nil {
-				if err := os.WriteFile(path, c.start, 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Truncate(path, c.size); err != nil {
-					t.Skipf("the file system makes no sparse file of %d bytes: %v", c.size, err)
-				}
+			if err := os.WriteFile(path, c.start, 0o600); err != nil {
+				t.Fatal(err)
 			}
-			_, err := screening.Load(path)
-			if c.kind != nil {
-				if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), path) {
-					t.Errorf("found %v, expected %v, and the name of the file", err, c.kind)
-				}
-			} else if want := "screen: " + path + ": " + c.want; err == nil || !strings.HasPrefix(err.Error(), want) {
+			if err := os.Truncate(path, c.size); err != nil {
+				t.Skipf("the file system makes no sparse file of %d bytes: %v", c.size, err)
+			}
+			_, err := load(path)
+			if want := "screen: " + path + ": " + c.want; err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("found %v, expected %s", err, want)
 			}
 		})
 	}
-	t.Run("a folder", func(t *testing.T) {
-		dir := t.TempDir()
-		if _, err := screening.Load(dir); !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), dir) {
-			t.Errorf("found %v, expected EISDIR, and the name of the folder", err)
-		}
-	})
 }
 
 func TestSaveReplacesTheFile(t *testing.T) {

@@ -107,7 +107,7 @@ func TestSaveSurvivesAKill(t *testing.T) {
 			t.Fatal(err)
 		case bytes.Equal(got, want[0]) || bytes.Equal(got, want[1]):
 			saved++
-			if _, err := screening.Load(path); err != nil {
+			if _, err := load(path); err != nil {
 				t.Error(err)
 			}
 			if r.IntN(4) == 0 { // the next starts without a file

@@ -134,7 +134,11 @@ func newModel(c Config) (*Model, error) {
 	if uint64(len(m.c.Record)) > maxCount {
 		return nil, fmt.Errorf("record: found %d bytes, expected at most %d", len(m.c.Record), uint64(maxCount))
 	}
-	if err := jsonscan.CheckObject(m.c.Record, maxDepth); err != nil {
+	record, err := jsonscan.ParseNested(m.c.Record, maxDepth)
+	if err == nil && record[0] != '{' {
+		err = record.Found("an object")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	if t := c.Tail; t != nil {

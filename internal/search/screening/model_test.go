@@ -98,13 +98,13 @@ func TestRecordIsAnObject(t *testing.T) {
 		}
 	}
 	for record, want := range map[string]string{
-		"":                 "screen: record: found unexpected end of JSON input, expected a JSON object",
-		"{":                "screen: record: found unexpected end of JSON input, expected a JSON object",
-		"{}{}":             "screen: record: found invalid character '{' after top-level value, expected a JSON object",
-		" [1]":             "screen: record: found JSON that starts with '[', expected a JSON object",
-		"1":                "screen: record: found JSON that starts with '1', expected a JSON object",
-		"null":             "screen: record: found JSON that starts with 'n', expected a JSON object",
-		"{\"a\":\"\xff\"}": "screen: record: found bytes that are not UTF-8, expected a JSON object",
+		"":                 "screen: record: found unexpected end of JSON input, expected JSON",
+		"{":                "screen: record: found unexpected end of JSON input at byte 0, expected JSON",
+		"{}{}":             "screen: record: found invalid character '{' after top-level value at byte 2, expected JSON",
+		" [1]":             "screen: record: found \"[1]\", expected an object",
+		"1":                "screen: record: found \"1\", expected an object",
+		"null":             "screen: record: found \"null\", expected an object",
+		"{\"a\":\"\xff\"}": "screen: record: found bytes that are not UTF-8, expected JSON",
 	} {
 		if _, err := model(record); err == nil || err.Error() != want {
 			t.Errorf("record %q: error %v, want %s", record, err, want)
@@ -177,7 +177,7 @@ func TestNewModelRefuses(t *testing.T) {
 		{"figures of more labels than there are", func(c *screening.Config) { c.K = 11 }, "screen: ladder: found k 11 and 0 held-out contexts, expected 0 to the 10 labels, and 0 or more"},
 		{"figures of less than no contexts", func(c *screening.Config) { c.HeldOut = -1 }, "screen: ladder: found k 0 and -1 held-out contexts, expected 0 to the 10 labels, and 0 or more"},
 		{"a budget that is not of the ladder", func(c *screening.Config) { c.Budget = 1.5 }, "screen: budget: found 1.5, expected one of the ladder"},
-		{"a record that is no object", func(c *screening.Config) { c.Record = json.RawMessage(`"x"`) }, `screen: record: found JSON that starts with '"', expected a JSON object`},
+		{"a record that is no object", func(c *screening.Config) { c.Record = json.RawMessage(`"x"`) }, `screen: record: found "\"x\"", expected an object`},
 		{"a tail of another shape", func(c *screening.Config) {
 			c.Tail, _ = tail.New(tail.Config{Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1}, Directions: []float32{1}, Squares: []float32{0, 0}, Ranges: screentest.Everything(1, 1), Cosines: screentest.AnyCosine(1)})
 		}, "screen: tail: found one for 1 clusters of dim 1, expected 2 of 2"},

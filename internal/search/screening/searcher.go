@@ -37,7 +37,6 @@ type Searcher struct {
 	lines     kernels.Lines
 
 	model  *Model
-	over   *exact.Layer
 	copies int64 // bytes of the copies
 	whole  int64 // bytes of copies of all lists
 
@@ -70,16 +69,8 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	if err := Check(m, l); err != nil {
 		return nil, err
 	}
-	if m.Dim() != l.Dim() {
-		return nil, exact.Invalid(exact.ErrLayer, "l2s: dim: found a model of dimension %d, expected the layer's, %d", m.Dim(), l.Dim())
-	}
-	if m.Labels() != l.Labels() {
-		return nil, exact.Invalid(exact.ErrLayer, "l2s: labels: found a model of %d labels, expected the layer's, %d", m.Labels(), l.Labels())
-	}
-	if made := m.c.Fingerprint; made != [32]byte{} {
-		if own := l.Fingerprint(); own != made {
-			return nil, l.Another("screen", made)
-		}
+	if err := l.Fits("screen", m.Labels(), m.Dim(), m.c.Fingerprint, [32]byte{}); err != nil {
+		return nil, err
 	}
 	if o.Accepts != nil {
 		if err := o.Accepts(m); err != nil {
@@ -92,7 +83,7 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	}
 	share := m.c.Ladder[rung].Share
 	s := &Searcher{
-		model: m, layer: exact.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
+		model: m, layer: exact.NewSearcher(l), router: m.router, routing: m.router.NewSearcher(),
 		sizes: m.SizesAt(share), rung: rung,
 		observers: o.Observers,
 	}
@@ -337,9 +328,6 @@ func (s *Searcher) edit(set []uint32, req *exact.Request) {
 // all lists within the budget would take: more if Options.Copies allows less, or if the layer has no codes
 // to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
-
-// Layer returns the layer that the exact answers are of.
-func (s *Searcher) Layer() *exact.Layer { return s.over }
 
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return s.model }

@@ -103,7 +103,7 @@ func checkRequests(t *rapid.T) {
 				want = want[:len(want)-1]
 			}
 			if !slices.Equal(got[:a.Count], want) || a.Source != source {
-				t.Fatalf("context %d of %d: got %v of %+v, want %v from %s", i, n, got[:a.Count], a, want, source)
+				t.Fatalf("context %d of %d: got %v of %+v, want %v from %v", i, n, got[:a.Count], a, want, source)
 			}
 			for _, p := range got[a.Count:] {
 				if req.Within == 0 && p != (exact.Prediction{}) {
@@ -537,8 +537,8 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	}{
 		{"its own layer", bound, own, ""},
 		{"a layer of its shape, without a fingerprint", unbound, changed, ""},
-		{"another dimension", unbound, layer([]float32{1, 2}, 1), "l2s: dim: found a model of dimension 2, expected the layer's, 1"},
-		{"another number of labels", unbound, layer(make([]float32, 6), 2), "l2s: labels: found a model of 2 labels, expected the layer's, 3"},
+		{"another dimension", unbound, layer([]float32{1, 2}, 1), "l2s: index: found a screen for 2 labels x 2, expected the layer's 2 x 1"},
+		{"another number of labels", unbound, layer(make([]float32, 6), 2), "l2s: index: found a screen for 2 labels x 2, expected the layer's 3 x 2"},
 		{"another layer of its shape", bound, changed, fmt.Sprintf(
 			"l2s: screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer, or for these weights with a bias, which this one lacks: was it forgotten?", own.Fingerprint(), changed.Fingerprint())},
 	} {

@@ -100,35 +100,26 @@ func (c *Config) check() (dim int, err error) {
 		}
 	}
 	rows := m * c.Clusters
-	if len(c.Intercepts) != rows {
-		return 0, fmt.Errorf("intercepts: found %d, expected one for each of %d clusters and %d temperatures", len(c.Intercepts), c.Clusters, m)
-	}
-	if dim = len(c.Slopes) / rows; dim < 1 || len(c.Slopes) != rows*dim {
+	if dim = len(c.Slopes) / rows; dim < 1 {
 		return 0, fmt.Errorf("slopes: found %d elements, expected a row for each of %d clusters and %d temperatures", len(c.Slopes), c.Clusters, m)
 	}
 	if n := len(c.Directions); n == 0 || n%dim != 0 || n/dim > MaxFits {
 		return 0, fmt.Errorf("directions: found %d elements, expected 1 to %d rows of dim %d", n, MaxFits, dim)
 	}
-	if len(c.Squares) != 2*rows {
-		return 0, fmt.Errorf("squares: found %d, expected 2 for each of %d clusters and %d temperatures", len(c.Squares), c.Clusters, m)
-	}
-	if len(c.Widths) != rows*q {
-		return 0, fmt.Errorf("widths: found %d, expected %d for each of %d clusters and %d temperatures", len(c.Widths), q, c.Clusters, m)
-	}
-	if n := 2*m + 4; len(c.Ranges) != n*c.Clusters {
-		return 0, fmt.Errorf("ranges: found %d numbers, expected %d for each of %d clusters", len(c.Ranges), n, c.Clusters)
-	}
-	for i, x := range c.Ranges {
-		if math.IsNaN(x) {
-			return 0, fmt.Errorf("ranges: found NaN at %d, expected numbers", i)
+	for _, part := range []struct {
+		name               string
+		found, width, rows int
+	}{
+		{"intercepts", len(c.Intercepts), 1, rows}, {"slopes", len(c.Slopes), dim, rows}, {"squares", len(c.Squares), 2, rows}, {"widths", len(c.Widths), q, rows},
+		{"ranges", len(c.Ranges), 2*m + 4, c.Clusters}, {"cosines", len(c.Cosines), 2, c.Clusters},
+	} {
+		if part.found != part.width*part.rows {
+			return 0, fmt.Errorf("%s: found %d numbers, expected %d rows of %d", part.name, part.found, part.rows, part.width)
 		}
 	}
-	if len(c.Cosines) != 2*c.Clusters {
-		return 0, fmt.Errorf("cosines: found %d numbers, expected 2 for each of %d clusters", len(c.Cosines), c.Clusters)
-	}
-	for i, x := range c.Cosines {
-		if math.IsNaN(x) {
-			return 0, fmt.Errorf("cosines: found NaN at %d, expected numbers", i)
+	for j, list := range [][]float64{c.Ranges, c.Cosines} {
+		if i := slices.IndexFunc(list, math.IsNaN); i >= 0 {
+			return 0, fmt.Errorf("%s: found NaN at %d, expected numbers", []string{"ranges", "cosines"}[j], i)
 		}
 	}
 	for _, part := range []struct {

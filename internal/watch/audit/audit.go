@@ -321,7 +321,7 @@ func (a *Audit) answer() bool {
 				// The preview answers as before: by the context and the step alone.
 				found := make([]exact.Prediction, len(best))
 				n, err := s.Probe(found, a.h, at.step)
-				o, known = audited{precision.FindIn(ranking.IDs(nil, found[:n]), ranking.IDs(nil, best)), at.step, math.MaxInt32 - 1}, err == nil
+				o, known = audited{precision.Find(0, ranking.IDs(nil, found[:n]), ranking.IDs(nil, best)), at.step, math.MaxInt32 - 1}, err == nil // any number of candidates
 				return err
 			})
 		})

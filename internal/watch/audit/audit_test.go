@@ -24,6 +24,17 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
+// search asks a searcher of the pool.
+func search(p *engine.Pool, dst []exact.Prediction, h []float32, req exact.Request) (a exact.Answer, err error) {
+	err = p.Do(func(s *engine.Searcher) (err error) { a, err = s.Search(dst, h, &req); return err })
+	return a, err
+}
+
+func topK(p *engine.Pool, dst []exact.Prediction, h []float32) (int, error) {
+	a, err := search(p, dst, h, exact.Request{})
+	return a.Count, err
+}
+
 // watched is a model of training, with contexts outside its training.
 type watched struct {
 	model    *screening.Model
@@ -69,7 +80,7 @@ func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64,
 		at := i % (len(w.contexts) / d)
 		copy(h, w.contexts[at*d:])
 		change(h)
-		if _, err := p.TopK(top, h); err != nil {
+		if _, err := topK(p, top, h); err != nil {
 			t.Fatal(err)
 		}
 		if i%32 == 31 {
@@ -149,7 +160,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 	top := make([]exact.Prediction, 5)
 	ask := func(n int) {
 		for i := range n {
-			if _, err := p.TopK(top, w.contexts[i*24:(i+1)*24]); err != nil {
+			if _, err := topK(p, top, w.contexts[i*24:(i+1)*24]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -203,7 +214,7 @@ func TestTheSmallestShareOfAnAudit(t *testing.T) {
 	top := make([]exact.Prediction, 5)
 	for range 100 { // in between which the audit has its turn
 		for i := range 100 {
-			if _, err := p.TopK(top, w.contexts[i*24:(i+1)*24]); err != nil {
+			if _, err := topK(p, top, w.contexts[i*24:(i+1)*24]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -229,7 +240,7 @@ func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 	i, top := 0, make([]exact.Prediction, 5)
 	ask := func() {
 		i = (i + 1) % 3000
-		if _, err := p.TopK(top, w.contexts[i*24:(i+1)*24]); err != nil {
+		if _, err := topK(p, top, w.contexts[i*24:(i+1)*24]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,7 +270,7 @@ func TestAuditOfManyGoroutines(t *testing.T) {
 			top := make([]exact.Prediction, 5)
 			for i := range 2000 {
 				at := (i*7 + g) % 3000
-				if _, err := p.Search(top, w.contexts[at*24:(at+1)*24], &exact.Request{Budget: w.model.Ladder()[i%len(w.model.Ladder())].Budget}); err != nil {
+				if _, err := search(p, top, w.contexts[at*24:(at+1)*24], exact.Request{Budget: w.model.Ladder()[i%len(w.model.Ladder())].Budget}); err != nil {
 					t.Error(err)
 				}
 			}

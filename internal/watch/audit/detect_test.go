@@ -280,7 +280,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 	p.Watch(a)
 	top := make([]exact.Prediction, 1)
 	for !a.full {
-		if _, err := p.TopK(top, []float32{1, 2}); err != nil {
+		if err := p.Do(func(s *engine.Searcher) error { _, err := s.TopK(top, []float32{1, 2}); return err }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,8 +32,6 @@ import (
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/command/cmdline"
 	"github.com/learning-to-screen/l2s/internal/files/heads"
-	l2sengine "github.com/learning-to-screen/l2s/internal/search/engine"
-	"github.com/learning-to-screen/l2s/internal/search/previewing"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -517,11 +515,11 @@ func loadPreview(path string) (*l2s.Index, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("preview: %s: found a folder, a pipe or a device, expected a regular file", path)
 	}
-	m, err := previewing.Load(path)
-	if err != nil {
-		return nil, err
+	x, err := l2s.Load(path)
+	if err == nil && x.Kind() != "preview" {
+		return nil, fmt.Errorf("preview: %s: found a screen, expected a preview", path)
 	}
-	return (*l2s.Index)(l2sengine.OfPreview(m)), nil
+	return x, err
 }
 
 // openHead opens a head.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
 )
 
 // The values of a template are those of Python: nil, bool, int64, *big.Int (which is only shown),
@@ -128,7 +126,7 @@ const mostNestedValues = 500
 // FromJSON returns the value of a JSON text, with objects in their order. It refuses what a decoder
 // would change in silence: a name twice in an object, and text that is not Unicode.
 func FromJSON(text []byte) (any, error) {
-	if found := jsonscan.NotUnicode(text); found != "" {
+	if found := NotUnicode(text); found != "" {
 		return nil, fmt.Errorf("found %s", found)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))

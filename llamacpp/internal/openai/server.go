@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/ground/jsonscan"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/jinja"
 )
 
 // Options are the options of a server.
@@ -314,7 +314,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, h *hol
 		return nil, nil, f.code("invalid_body") // of a client that is not heard any more, or of wrong chunks
 	}
 	_ = control.SetReadDeadline(time.Time{}) // its end would count as the end of the client
-	if found := jsonscan.NotUnicode(body); found != "" {
+	if found := jinja.NotUnicode(body); found != "" {
 		failed = wrong("", "body: found %s, expected JSON in UTF-8", found).code("invalid_json")
 	} else if f, failed = parse(body); failed == nil && f.has("prompt") && f.has("messages") {
 		failed = wrong("prompt", "found prompt and messages, expected one of both")

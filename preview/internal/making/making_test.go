@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -154,7 +155,7 @@ func fileOf(m *previewing.Model) []byte {
 
 // withRungs is a model with those rungs, the last of which requests have that name no budget.
 func withRungs(m *previewing.Model, rungs ...previewing.Rung) *previewing.Model {
-	m, err := previewing.Read(bytes.NewReader(fileOf(m)))
+	m, err := previewing.Read("preview", bytes.NewReader(fileOf(m)), -1)
 	if err != nil {
 		panic(err)
 	}
@@ -904,10 +905,10 @@ func TestWhatIsRefused(t *testing.T) {
 		kind       error
 		call       func() error
 	}{
-		{"NaN", "found NaN at element 3", exact.ErrContext, func() error { _, err := s.TopK(top, with(nan)); return err }},
-		{"infinity", "found +Inf at element 3", exact.ErrContext, func() error { _, err := s.TopK(top, with(inf)); return err }},
-		{"a short context", "found 41 elements", exact.ErrContext, func() error { _, err := s.TopK(top, h[1:]); return err }},
-		{"k of 0", "k: found 0", exact.ErrRequest, func() error { _, err := s.TopK(nil, h); return err }},
+		{"NaN", "found NaN at element 3", exact.ErrContext, func() error { _, err := s.Search(top, with(nan), exact.Request{}); return err }},
+		{"infinity", "found +Inf at element 3", exact.ErrContext, func() error { _, err := s.Search(top, with(inf), exact.Request{}); return err }},
+		{"a short context", "found 41 elements", exact.ErrContext, func() error { _, err := s.Search(top, h[1:], exact.Request{}); return err }},
+		{"k of 0", "k: found 0", exact.ErrRequest, func() error { _, err := s.Search(nil, h, exact.Request{}); return err }},
 		{"a negative budget", "budget: found -1", exact.ErrRequest, func() error { _, err := s.Search(top, h, exact.Request{Budget: -1}); return err }},
 		{"a budget of NaN", "budget: found NaN", exact.ErrRequest, func() error {
 			_, err := s.Search(top, h, exact.Request{Budget: math.NaN()})
@@ -917,7 +918,7 @@ func TestWhatIsRefused(t *testing.T) {
 			_, err := previewing.NewSearcher(x.model, newData(t, 3000, 42, false, 99).layer)
 			return err
 		}},
-		{"another shape", "shape: found", exact.ErrLayer, func() error {
+		{"another shape", "index: found a preview for ", exact.ErrLayer, func() error {
 			_, err := previewing.NewSearcher(x.model, newData(t, 300, 42, false, 99).layer)
 			return err
 		}},
@@ -952,7 +953,7 @@ func TestExtremeContexts(t *testing.T) {
 			h[j] *= scale
 		}
 		got, want := make([]exact.Prediction, 5), make([]exact.Prediction, 5)
-		if _, err := s.TopK(got, h); err != nil {
+		if _, err := s.Search(got, h, exact.Request{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.TopK(want, h); err != nil || !slices.Equal(got, want) {
@@ -967,7 +968,7 @@ func TestSmallLayers(t *testing.T) {
 		for _, biased := range []bool{false, true} {
 			d := newData(t, c.labels, c.dim, biased, 3)
 			m := mustMake(t, d, d.contexts(200), Options{})
-			m, err := previewing.Read(bytes.NewReader(fileOf(m)))
+			m, err := previewing.Read("preview", bytes.NewReader(fileOf(m)), -1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -1002,7 +1003,7 @@ func TestSmallLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	top := make([]exact.Prediction, 3)
-	if _, err := mustSearch(t, m, layer).TopK(top, d.contexts(1)); err != nil || top[0].ID != 0 || top[1].ID != 1 || top[2].ID != 2 {
+	if _, err := mustSearch(t, m, layer).Search(top, d.contexts(1), exact.Request{}); err != nil || top[0].ID != 0 || top[1].ID != 1 || top[2].ID != 2 {
 		t.Errorf("found %v, %v, want the lowest of equal labels", top, err)
 	}
 }
@@ -1039,7 +1040,11 @@ func TestModelsRoundTrip(t *testing.T) {
 		if err := x.model.Save(path); err != nil {
 			t.Fatal(err)
 		}
-		m, err := previewing.Load(path)
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := previewing.Read("preview", bytes.NewReader(file), -1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1049,8 +1054,8 @@ func TestModelsRoundTrip(t *testing.T) {
 		s, o := mustSearch(t, m, x.layer), mustSearch(t, x.model, x.layer)
 		for range 50 {
 			h, got, want := x.contexts(1), make([]exact.Prediction, 5), make([]exact.Prediction, 5)
-			_, err1 := s.TopK(got, h)
-			_, err2 := o.TopK(want, h)
+			_, err1 := s.Search(got, h, exact.Request{})
+			_, err2 := o.Search(want, h, exact.Request{})
 			if err1 != nil || err2 != nil || !slices.Equal(got, want) {
 				t.Fatalf("found %v, want %v; %v, %v", got, want, err1, err2)
 			}
@@ -1083,7 +1088,7 @@ func TestOutliersAreFound(t *testing.T) {
 	if !slices.Contains(outliers, large) || !slices.Contains(outliers, alone) || len(outliers) > labels/labelsPerOutlier {
 		t.Fatalf("found the outliers %v, expected %d and %d among at most %d", outliers, large, alone, labels/labelsPerOutlier)
 	}
-	again, err := previewing.Read(bytes.NewReader(fileOf(m)))
+	again, err := previewing.Read("preview", bytes.NewReader(fileOf(m)), -1)
 	if err != nil {
 		t.Fatal(err)
 	}
