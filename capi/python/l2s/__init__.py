@@ -79,8 +79,8 @@ class Answer(NamedTuple):
 
 
 def _out_of(k: int) -> Any:
-    """The memory of one answer of k labels, ids before logits, k as C has it, and the place of the logits."""
-    return ctypes.c_double * (2 * k), ctypes.c_size_t(k), 8 * k
+    """The memory of one answer of k labels, ids before logits, k as ctypes passes it, and the place of the logits."""
+    return ctypes.c_double * (2 * k), ctypes.c_size_t.from_param(k), 8 * k
 
 
 _outs: Dict[int, Any] = {}
@@ -91,16 +91,22 @@ class _Pool:
     """Searches over a layer with an index, or without one."""
 
     def __init__(self, layer: "Layer", index: int, budget: float, over_tail: bool, copies: int) -> None:
-        self.handle = ctypes.c_uint64()  # closed
+        self._open(ctypes.c_uint64())  # closed
         lib = _library.library()
         options = _library.PoolOptions(ctypes.sizeof(_library.PoolOptions), budget, over_tail, copies)
         _library.check(lib.l2s_pool_new(layer._layer.value, index, ctypes.byref(options), ctypes.byref(self.handle)))
+        self._open(self.handle)
         self._lib, self.call = lib, lib.topk
         self.labels, self.dim = layer.labels, layer.dim
         self.one = (self.dim,)
 
+    def _open(self, handle: ctypes.c_uint64) -> None:
+        self.handle = handle
+        self.argument = ctypes.c_uint64.from_param(handle.value)  # as ctypes passes it, which it would make in each call
+
     def close(self) -> None:
-        handle, self.handle = self.handle, ctypes.c_uint64()
+        handle = self.handle
+        self._open(ctypes.c_uint64())
         if handle.value:
             self._lib.l2s_pool_close(handle.value)
 
@@ -190,10 +196,10 @@ class _Searches:
             pool = self._asked()
         # One context of float32, as a decoder asks, in two microseconds: numpy takes longer to tell the address
         # of an array than to copy it, so the context goes as bytes, and the answer comes in memory of ctypes.
-        if type(H) is _ndarray and H.dtype is _float32 and H.shape == pool.one and k in _outs and k <= pool.labels:
+        if type(H) is _ndarray and H.dtype is _float32 and H.shape == pool.one and type(k) is int and k in _outs and k <= pool.labels:
             out, size, middle = _outs[k]
             found = out()
-            status = pool.call(pool.handle, H.tobytes(), size, found, _byref(found, middle))
+            status = pool.call(pool.argument, H.tobytes(), size, found, _byref(found, middle))
             if status:
                 _library.fail(status)
             return _frombuffer(found, _int64, k), _frombuffer(found, _float64, k, middle)

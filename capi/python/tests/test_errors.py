@@ -35,6 +35,7 @@ def calls(layer):
         "huge k": (ValueError, "k: found", lambda: layer.topk(h, 1 << 70)),
         "negative k": (ValueError, "k: found -1", lambda: layer.topk(h, -1)),
         "k no int": (TypeError, "k: found float, expected an int", lambda: layer.topk(h, 5.5)),
+        "k no int after the same int": (TypeError, "k: found float, expected an int", lambda: [layer.topk(h, k) for k in (5, 5.0)]),
         "allowed outside": (ValueError, f"allowed.1.: found {LABELS}", lambda: layer.search(h, 5, allowed=[0, LABELS])),
         "banned below 0": (ValueError, "banned.0.: found -1", lambda: layer.search(h, 5, banned=[-1])),
         "among outside": (ValueError, str(LABELS), lambda: layer.search(h, 5, among=[LABELS])),
