@@ -69,6 +69,29 @@ def test_types_of_contexts(data, layer):
     assert (a[0] == b[0]).all() and (a[1] == b[1]).all()
 
 
+@pytest.mark.parametrize("name", ["__array_interface__", "__dlpack__"])
+def test_arrays_of_other_libraries(data, layer, name):
+    """An object that is no ndarray, and tells its memory by one protocol alone."""
+
+    class Other:
+        def __init__(self, a):
+            self.a = a
+
+        def __getattr__(self, found):
+            if found == name or found == "__dlpack_device__" and name == "__dlpack__":
+                return getattr(self.a, found)
+            raise AttributeError(found)
+
+    if not hasattr(np, "from_dlpack") and name == "__dlpack__":
+        pytest.skip("found a numpy without dlpack")
+    want = layer.topk(data.H, K)
+    of = l2s.Layer(Other(data.W), Other(data.b))
+    for searches in layer, of:
+        got = searches.topk(Other(data.H), K)
+        assert (got[0] == want[0]).all() and (got[1] == want[1]).all()
+    assert (layer.topk(Other(data.H[0]), K)[0] == want[0][0]).all()
+
+
 def test_types_of_weights(data):
     half = data.W.astype(np.float16)
     a, b = l2s.Layer(half, data.b), l2s.Layer(half.astype(np.float32), data.b)

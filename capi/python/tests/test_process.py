@@ -1,6 +1,8 @@
 """Threads, signals, processes."""
+import io
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,6 +95,16 @@ def test_progress_and_its_exception(data, layer):
 
     with pytest.raises(Enough):
         l2s.make_preview(layer, data.states, progress=stop)
+
+
+def test_a_bar_of_tqdm_shows_the_progress(data, layer, monkeypatch):
+    auto = pytest.importorskip("tqdm.auto")
+    bar, shown = auto.tqdm, io.StringIO()
+    monkeypatch.setattr(auto, "tqdm", lambda **o: bar(**{**o, "disable": False, "file": shown}))  # as on a terminal
+    l2s.make_preview(layer, data.states)
+    assert re.search(r"[a-z]+ .*100%", shown.getvalue()), shown.getvalue()
+    found = run("import conftest, l2s; d = conftest.Data(); l2s.make_preview(l2s.Layer(d.W, d.b), d.states)", cwd=os.path.dirname(__file__))
+    assert found.returncode == 0 and not found.stdout + found.stderr, found  # and nothing into a file
 
 
 def run(code, *args, **kwargs):
