@@ -91,24 +91,18 @@ class _Pool:
     """Searches over a layer with an index, or without one."""
 
     def __init__(self, layer: "Layer", index: int, budget: float, over_tail: bool, copies: int) -> None:
-        self._open(ctypes.c_uint64())  # closed
+        self.handle = ctypes.c_uint64()
         lib = _library.library()
         options = _library.PoolOptions(ctypes.sizeof(_library.PoolOptions), budget, over_tail, copies)
         _library.check(lib.l2s_pool_new(layer._layer.value, index, ctypes.byref(options), ctypes.byref(self.handle)))
-        self._open(self.handle)
+        self.argument = ctypes.c_uint64.from_param(self.handle.value)  # as ctypes passes it, which it would make in each call
         self._lib, self.call = lib, lib.topk
         self.labels, self.dim = layer.labels, layer.dim
         self.one = (self.dim,)
 
-    def _open(self, handle: ctypes.c_uint64) -> None:
-        self.handle = handle
-        self.argument = ctypes.c_uint64.from_param(handle.value)  # as ctypes passes it, which it would make in each call
-
     def close(self) -> None:
-        handle = self.handle
-        self._open(ctypes.c_uint64())
-        if handle.value:
-            self._lib.l2s_pool_close(handle.value)
+        # The handle stays: a thread that asks meanwhile is told that it was closed.
+        self._lib.l2s_pool_close(self.handle.value)
 
     def topk(self, h: Any, k: int) -> Tuple[np.ndarray, np.ndarray]:
         answer = self.search(h, k, None)
@@ -178,6 +172,7 @@ class _Searches:
     """The searches of a layer and of an index."""
 
     _pool: Optional[_Pool] = None
+    _open = False  # the handle, which stays when it is closed
     _sums: Optional[str] = None  # why there are no sums over all labels
 
     def _asked(self) -> _Pool:
@@ -302,6 +297,7 @@ class Layer(_Searches):
 
     def _begin(self, lib: Any, handle: ctypes.c_uint64, threads: int, keep: Any) -> None:
         self._lib, self._layer, self._keep = lib, handle, keep
+        self._open = True
         labels, dim = ctypes.c_size_t(), ctypes.c_size_t()
         _library.check(lib.l2s_layer_shape(handle.value, ctypes.byref(labels), ctypes.byref(dim)))
         self.labels, self.dim = int(labels.value), int(dim.value)
@@ -326,13 +322,12 @@ class Layer(_Searches):
 
     def close(self) -> None:
         """Close the layer, after the searches under way. It closes itself when nothing refers to it."""
-        handle = getattr(self, "_layer", None)
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
-        if handle is not None and handle.value:
-            self._layer = ctypes.c_uint64()
-            _library.check(self._lib.l2s_layer_close(handle.value))
+        if self._open:
+            self._open = False
+            _library.check(self._lib.l2s_layer_close(self._layer.value))
         self._keep = None
 
     def __del__(self) -> None:
@@ -366,6 +361,7 @@ class Index(_Searches):
 
     def __init__(self, layer: Layer, handle: ctypes.c_uint64, budget: float = 0, copies: int = 0) -> None:
         self._lib, self._index = layer._lib, handle
+        self._open = True
         self.layer = layer
         self.info: Dict[str, Any] = json.loads(_library.text_of(self._lib.l2s_index_info, handle.value))
         if self.kind == "screen" and not self.info["has_tail"]:
@@ -418,10 +414,9 @@ class Index(_Searches):
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
-        handle = getattr(self, "_index", None)
-        if handle is not None and handle.value:
-            self._index = ctypes.c_uint64()
-            _library.check(self._lib.l2s_index_close(handle.value))
+        if self._open:
+            self._open = False
+            _library.check(self._lib.l2s_index_close(self._index.value))
 
     def __del__(self) -> None:
         try:

@@ -112,6 +112,9 @@ def test_closed(data, layer, index, tmp_path):
             closed.topk(data.H[0], 5)
         with pytest.raises(ValueError, match="closed"):
             closed.search(data.H, 5)
+    for call in (lambda: own.set_threads(2), lambda: own.info, lambda: own.stats()):
+        with pytest.raises(ValueError, match="closed"):
+            call()
     with pytest.raises(ValueError, match="closed"):
         l2s.load(tmp_path / "m.l2p", own)
     with pytest.raises(ValueError, match="closed"):
@@ -120,7 +123,32 @@ def test_closed(data, layer, index, tmp_path):
     of.close()
     with pytest.raises(ValueError, match="closed"):
         of.topk(data.H[0], 5)
+    for call in (lambda: of.save(tmp_path / "again.l2p"), lambda: of.steps, lambda: of.stats()):
+        with pytest.raises(ValueError, match="closed"):
+            call()
     assert repr(of) == "l2s.Index(closed)" and repr(own) == "l2s.Layer(closed)"
+
+
+def test_closed_by_another_thread_in_the_middle_of_a_call(data):
+    for ask in (lambda pool, h: pool.search(h, 5, None), lambda pool, h: pool.logits(h, [1]), lambda pool, h: pool.stats()):
+        layer = l2s.Layer(data.W, data.b)
+        pool = layer._pool  # as a call has it when the other thread comes
+        layer.close()
+        with pytest.raises(ValueError, match="closed"):
+            ask(pool, data.H[0])
+    layer = l2s.Layer(data.W, data.b)
+    layer.topk(data.H[0], 5)
+
+    class Closing:
+        """The number of labels, and the moment between the checks of a call and its search."""
+
+        def __eq__(self, shape):
+            layer.close()
+            return shape == (DIM,)
+
+    layer._pool.one = Closing()
+    with pytest.raises(ValueError, match="closed"):
+        layer.topk(data.H[0], 5)
 
 
 def test_arrays_live_as_long_as_their_layer(data):
