@@ -398,6 +398,7 @@ type callReader struct {
 	calls int      // that were found
 	in    bool     // held is of a call
 	bare  bool     // without callOpens
+	after bool     // such a call has ended: spaces and a fence may follow
 
 	at       int // of held, that is scanned
 	depth    int
@@ -414,12 +415,21 @@ type callReader struct {
 // header is the beginning of a call whose arguments can be given away as they come.
 var header = regexp.MustCompile(`^\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"arguments"\s*:\s*\{`)
 
-const mostHeader = 1024 // bytes
+const (
+	mostHeader = 1024 // bytes
+	fence      = "```"
+)
 
 // add returns what a further text decides.
 func (c *callReader) add(text string) (list []callDelta) {
 	c.held += text
 	for {
+		if c.after {
+			if c.held = strings.TrimLeft(c.held, " \t\r\n"); len(c.held) < len(fence) && strings.HasPrefix(fence, c.held) {
+				return list
+			}
+			c.held, c.after = strings.TrimPrefix(c.held, fence), false
+		}
 		if !c.in {
 			if wait := c.begins(); wait {
 				return list
@@ -449,7 +459,7 @@ func (c *callReader) add(text string) (list []callDelta) {
 			return list
 		}
 		list = c.whole(list, body, callCloses)
-		*c = callReader{names: c.names, begun: c.begun, held: rest, calls: c.calls}
+		*c = callReader{names: c.names, begun: c.begun, held: rest, calls: c.calls, after: c.bare}
 	}
 }
 
@@ -500,8 +510,11 @@ func (c *callReader) content(list []callDelta, n int) []callDelta {
 	return list
 }
 
-// scan follows the JSON of a call: to the end of the object.
+// scan follows the JSON of a call: to the end of the object, if it begins with one.
 func (c *callReader) scan() {
+	if text := strings.TrimLeft(c.held, " \t\r\n"); text != "" && text[0] != '{' {
+		return
+	}
 	if !c.named && !c.hopeless {
 		if m := header.FindStringSubmatchIndex(c.held); m != nil {
 			c.named, c.from, c.given = true, m[1]-1, m[1]-1
@@ -537,8 +550,7 @@ func (c *callReader) body() (body, rest string, closed bool) {
 		return "", "", false // in the middle of it
 	}
 	if c.bare {
-		rest = strings.TrimLeft(c.held[from:], " \t\r\n")
-		return c.held[:from], strings.TrimPrefix(rest, "```"), from > 0
+		return c.held[:from], c.held[from:], from > 0
 	}
 	at := strings.Index(c.held[from:], callCloses)
 	if at < 0 {

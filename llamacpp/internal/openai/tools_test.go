@@ -63,6 +63,8 @@ var answers = []struct {
 	{"{\"name\": \"unknown\", \"arguments\": {\"a\": 1}}", joinedCalls{Content: "{\"name\": \"unknown\", \"arguments\": {\"a\": 1}}"}},
 	{"{\"a\": 1}", joinedCalls{Content: "{\"a\": 1}"}},
 	{"```", joinedCalls{Content: "```"}},
+	{"{\"name\": \"f\", \"arguments\": {}}\n`f` is called.", joinedCalls{"`f` is called.", [][2]string{{"f", "{}"}}}},
+	{"a<tool_call></tool_call> b <tool_call>}", joinedCalls{Content: "a<tool_call></tool_call> b<tool_call>}"}},
 	{"The object {\"name\": \"f\", \"arguments\": {}} is a call.", joinedCalls{Content: "The object {\"name\": \"f\", \"arguments\": {}} is a call."}},
 }
 
