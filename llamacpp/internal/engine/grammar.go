@@ -289,12 +289,17 @@ func (c *Chooser) Begin() {
 	}
 }
 
-// usable leaves out tokens that other options forbid.
+// usable leaves out tokens that other options forbid. Where the text is complete one that ends it
+// stays: nothing else can be written.
 func (c *Chooser) usable(ids []uint32) []uint32 {
 	if c.usables == nil {
 		c.usables = []uint32{}
 	}
 	c.usables = c.usables[:0]
+	goesOn := func(id uint32) bool { return !slices.Contains(c.grammar.of.of.ending, id) }
+	if len(ids) > 0 && !slices.ContainsFunc(ids, goesOn) {
+		return append(c.usables, ids[0])
+	}
 	for _, id := range ids {
 		if int64(id) < int64(c.head.Labels()) && (c.Allowed == nil || c.Allowed.Has(id)) && (c.Banned == nil || !c.Banned.Has(id)) {
 			c.usables = append(c.usables, id)

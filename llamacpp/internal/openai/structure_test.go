@@ -81,6 +81,17 @@ func TestFormsOfAnswers(t *testing.T) {
 			t.Errorf("%s: found %q", rest, text)
 		}
 	}
+	// A complete text ends, also where the end is not among the tokens that may be written.
+	a := uint32(0)
+	for s.m.Piece(a) != "a" {
+		a++
+	}
+	for _, rest := range []string{"", `,"logprobs":1`, `,"temperature":0`, `,"stream":false,"seed":5`} {
+		x := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":"It is","max_tokens":9,"grammar":"root ::= \"a\"","allowed_tokens":[%d]%s}`, a, rest))
+		if text, reason := at(t, x, "choices", 0, "text"), at(t, x, "choices", 0, "finish_reason"); text != "a" || reason != "stop" {
+			t.Errorf("%s: found %q and the reason %v, expected a and stop", rest, text, reason)
+		}
+	}
 	x := s.ok(t, "/v1/chat/completions", who+`,"temperature":0,"response_format":{"type":"json_object"},"max_tokens":20}`)
 	if text := at(t, x, "choices", 0, "message", "content").(string); !strings.HasPrefix(text, "{") {
 		t.Errorf("found %q, expected the beginning of an object", text)
