@@ -245,8 +245,14 @@ func (l *Layer) Scaled(scale, softCap float64) (*Layer, error) {
 // It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
 // integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256
 // of b. Weights and bias are hashed as little-endian 32-bit floats. A scale and a soft cap do not
-// change it.
-func (l *Layer) Fingerprint() [32]byte { return l.layer().Exact().Fingerprint() }
+// change it. It panics with an error if the layer is closed, or its file was cut off.
+func (l *Layer) Fingerprint() [32]byte {
+	var sum [32]byte
+	if err := l.layer().Read(func() error { sum = l.layer().Exact().Fingerprint(); return nil }); err != nil {
+		panic(err)
+	}
+	return sum
+}
 
 // SetThreads lets exact searches over large layers run on up to n threads, at most 256, the
 // caller's among them. Before, a layer has one thread. Answers are the same. The layer owns the

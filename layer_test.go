@@ -84,9 +84,23 @@ func TestALayerOfAFile(t *testing.T) {
 			t.Errorf("%s: found the error %v, expected one of a closed head", name, err)
 		}
 	}
+	closed := openLayer(t, path, bias)
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := panicOf(func() { closed.Fingerprint() }); err == nil || !strings.Contains(err.Error(), "found a closed head") {
+		t.Errorf("Fingerprint: found %v, expected an error of a closed head", err)
+	}
 	if err := f.layer.Close(); err != nil {
 		t.Errorf("a layer without a file: found the error %v", err)
 	}
+}
+
+// panicOf returns the error that f panics with, nil if it does not.
+func panicOf(f func()) (err error) {
+	defer func() { err, _ = recover().(error) }()
+	f()
+	return nil
 }
 
 // The kind of a file is that of its first bytes, and files survive a way out and back.
