@@ -195,6 +195,13 @@ func AddReach(dst, gauge, share, level []float32, reach, margin, mark, steps flo
 
 // checkList panics unless all numbers of a list are below n.
 func checkList(list []uint32, n int, message string) {
+	if !Below(list, n) {
+		panic(message)
+	}
+}
+
+// Below reports whether all numbers of a list are below n.
+func Below(list []uint32, n int) bool {
 	var most [4]uint32 // apart, because each waits for the one before
 	whole := len(list) &^ 3
 	for i := 0; i < whole; i += 4 {
@@ -205,9 +212,7 @@ func checkList(list []uint32, n int, message string) {
 	for _, x := range list[whole:] {
 		last = max(last, x)
 	}
-	if len(list) > 0 && uint64(last) >= uint64(n) {
-		panic(message)
-	}
+	return len(list) == 0 || uint64(last) < uint64(n)
 }
 
 // Excess2 returns what takes codes of 2 bits to their numbers, in sums of their products with a
