@@ -254,10 +254,10 @@ func (l *Layer) Fingerprint() [32]byte {
 	return sum
 }
 
-// SetThreads lets searches of large layers, exact and by a preview, run on up to n threads, at most
-// 256, the caller's among them. Before, a layer has one thread. Answers are the same. The layer owns
-// the other threads, which are parked between searches and serve one search at a time: a goroutine
-// that finds them busy searches alone. They end with the next SetThreads, and when the layer is
+// SetThreads lets exact searches over large layers run on up to n threads, at most 256, the
+// caller's among them. Before, a layer has one thread. Answers are the same. The layer owns the
+// other threads, which are parked between searches and serve one search at a time: a goroutine that
+// finds them busy searches alone. They end with the next SetThreads, and when the layer is
 // unreachable. It must not be called while the layer is searched.
 func (l *Layer) SetThreads(n int) { l.layer().Exact().SetThreads(n) }
 

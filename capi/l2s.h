@@ -110,7 +110,7 @@ L2S_API l2s_status l2s_layer_shape(l2s_layer *layer, size_t *labels, size_t *dim
  * NULL if size is 0. */
 L2S_API l2s_status l2s_layer_info(l2s_layer *layer, char *buffer, size_t size, size_t *length);
 
-/* Lets searches, exact and by a preview, run on up to n threads, 1 to 256: one before. Answers are the same. It
+/* Lets exact searches run on up to n threads, 1 to 256: one before. Answers are the same. It
  * returns L2S_ERR_ARGUMENT while a call that reads the layer is under way. */
 L2S_API l2s_status l2s_layer_set_threads(l2s_layer *layer, int32_t n);
 

@@ -21,7 +21,7 @@ type HeadOptions struct {
 	Index *l2s.Index
 	// Options are the options of searchers with the index. Budget is for samplers over a preview too.
 	Options l2s.Options
-	// Threads is the number of threads of a search, exact or by a preview: if it is 0, one in [OpenHead], and the
+	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and the
 	// number of the model in [Model.Head]. See [Head.SetThreads].
 	Threads int
 	// Learn, unless nil, has the head begin exactly, make a preview after some thousand states, and
@@ -141,7 +141,7 @@ func (x *Head) Labels() int { return x.layer.Labels() }
 // mostLent is the most threads that exact.Layer.LendThreads takes.
 const mostLent = 256
 
-// SetThreads changes the number of threads of searches, exact and by a preview, at most 256. A head of [Model.Head]
+// SetThreads changes the number of threads of exact searches, at most 256. A head of [Model.Head]
 // searches on the threads of its model, at most the number of the model, and on one while the model
 // decodes in another goroutine. A head of [OpenHead] has its own threads, which are parked between
 // searches. SetThreads must not be called during a search.

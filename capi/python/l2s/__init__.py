@@ -282,7 +282,7 @@ class Layer(_Searches):
     or dlpack. With quantised, a type of ggml such as "q8_0": uint8, labels x bytes of a row.
     b: float32, one number a label, or None.
     scale, soft_cap: logits times a scale; c tanh(x/c) by a cap c other than 0.
-    threads: of a search.
+    threads: of an exact search.
 
     W and b are not copied. They must not change while the layer lives, which keeps a reference to both.
     """
@@ -317,7 +317,7 @@ class Layer(_Searches):
         return found
 
     def set_threads(self, n: int) -> None:
-        """Let searches, exact and by a preview, run on up to n threads, while nothing searches. Answers are the same."""
+        """Let exact searches run on up to n threads, while nothing searches. Answers are the same."""
         _library.check(self._lib.l2s_layer_set_threads(self._layer.value, _arrays.int32_of(n, "threads")))
 
     def close(self) -> None:
@@ -437,8 +437,6 @@ class Index(_Searches):
         if self.info["held_out"]:
             s = self.step
             text += f", P@1 {s.precision_1.value:.4f}, P@{self.k} {s.precision_k.value:.4f} on {self.info['held_out']} held-out contexts"
-            if s.own.high > 0:
-                text += f", {s.own.value:.4f} ({s.own.low:.4f} to {s.own.high:.4f}) of own states"
         else:
             text += ", precision not measured: no held-out contexts"
         return text + ")"
@@ -449,7 +447,7 @@ def open(source: "Union[str, os.PathLike[str]]", *, bias: Optional[str] = None, 
 
     source: a folder of Hugging Face, a GGUF file, FILE.safetensors:name, FILE.npy or FILE.npz:name. Layer.info
     tells which tensor is the head, and why. bias: its source, "none", or None for the model's. The rows stay in
-    the file, which must not change, unless copy is true. threads: of a search.
+    the file, which must not change, unless copy is true. threads: of an exact search.
     """
     lib = _library.library()
     handle = ctypes.c_uint64()

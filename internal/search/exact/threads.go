@@ -33,19 +33,3 @@ func (l *Layer) LendThreads(n int, all func(work func(worker int))) {
 		l.team = &team{min(n, mostThreads), all}
 	}
 }
-
-// Threads returns the number of threads that searches of the layer may have.
-func (l *Layer) Threads() int {
-	if l.team == nil {
-		return 1
-	}
-	return l.team.threads
-}
-
-// Lent runs work on the threads of the layer that are free, if it has any, and returns when all of these
-// calls have returned. The caller does what is left.
-func (l *Layer) Lent(work func(worker int)) {
-	if l.team != nil {
-		l.team.all(work)
-	}
-}

@@ -3,7 +3,6 @@ package previewing
 import (
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 	"github.com/learning-to-screen/l2s/internal/search/exact"
@@ -48,10 +47,6 @@ type Look struct {
 	gathered []float32
 	few      []float32
 	ruled    []ruled // labels that were ruled out in the first look
-
-	task task         // the stage that is under way
-	next atomic.Int64 // the first element of its list that no thread has taken
-	take func(int)    // takeParts, made once
 }
 
 const (
@@ -81,11 +76,11 @@ type ruled struct {
 	score float32
 }
 
-func newLook(m *Model) *Look {
+func newLook(m *Model) Look {
 	p := m.parts
 	panels := p.Panels()
 	rows := panels * kernels.PanelRows
-	l := &Look{
+	l := Look{
 		model: m, parts: p, turner: m.turn.Turner(),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
 		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
@@ -220,7 +215,7 @@ func (l *Look) add(j int, panels []uint32, top []float32) {
 		return
 	}
 	l.Stats.Looked += uint64(min(len(panels)*kernels.PanelRows, p.Labels) * (to - from) / p.Codes)
-	l.run(task{out: top, table: l.model.tables[j], list: panels, codes: l.codes[from:to], first: j == 0})
+	kernels.Scores2(l.scores, top, l.model.tables[j], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), j == 0)
 	if j == 0 {
 		l.empty(panels, top)
 	}
@@ -245,60 +240,7 @@ func (l *Look) refine(j int, rows []uint32, scores []float32) {
 	p := l.parts
 	if from, to := p.Stage(j); from < to {
 		l.Stats.Looked += uint64(len(rows) * (to - from) / p.Codes)
-		l.run(task{out: scores, table: l.model.tables[j], list: rows, codes: l.codes[from:to], lines: true})
-	}
-}
-
-// task is a stage of some panels, whose largest scores go to out, or of some rows, whose scores do.
-type task struct {
-	out          []float32
-	table        []byte
-	list         []uint32
-	codes        []int8
-	excess       int32
-	first, lines bool
-	part         int // of the list, that a thread takes at once
-}
-
-const (
-	minShared = 256 << 10 // bytes of a stage that several threads share: less is over when they begin
-	partBytes = 32 << 10  // that a thread takes at once
-)
-
-// run computes a stage on the threads of the layer, if it is long enough.
-func (l *Look) run(t task) {
-	t.excess = kernels.Excess2(t.codes)
-	size := kernels.StepBytes // of a panel or a line
-	if !t.lines {
-		size = kernels.PanelRows * len(t.codes) / 4
-	}
-	shared := size*len(t.list) >= minShared && l.layer.Threads() > 1
-	if t.part = len(t.list); shared {
-		t.part = partBytes / size
-	}
-	l.task = t
-	l.next.Store(0)
-	if shared {
-		l.layer.Lent(l.take)
-	}
-	l.takeParts(0) // what no other thread took
-}
-
-// takeParts computes the parts of the stage that nobody else takes.
-func (l *Look) takeParts(int) {
-	t := &l.task
-	for t.part > 0 {
-		end := int(l.next.Add(int64(t.part)))
-		from := end - t.part
-		if from >= len(t.list) {
-			return
-		}
-		end = min(end, len(t.list))
-		if t.lines {
-			kernels.Lines2(t.out[from:end], t.table, t.list[from:end], t.codes, t.excess)
-		} else {
-			kernels.Scores2(l.scores, t.out[from:end], t.table, t.list[from:end], t.codes, t.excess, t.first)
-		}
+		kernels.Lines2(scores, l.model.tables[j], rows, l.codes[from:to], kernels.Excess2(l.codes[from:to]))
 	}
 }
 

@@ -30,7 +30,7 @@ func (t *Steps) TopK(dst []exact.Prediction, h []float32) (int, error) {
 // and whether it is above the sure one.
 func (t *Steps) Finds(id uint32, h []float32) (rung int, missed bool, err error) {
 	for i := range t.rungs {
-		if l := t.s.look; !l.Find(h, 1, &t.req, &t.rungs[i]) || slices.Contains(l.IDs, id) {
+		if l := &t.s.look; !l.Find(h, 1, &t.req, &t.rungs[i]) || slices.Contains(l.IDs, id) {
 			return i, i > t.sure, nil
 		}
 	}

@@ -18,7 +18,7 @@ type Stats struct {
 
 // Searcher answers requests about contexts by a model over its layer. It is for one goroutine.
 type Searcher struct {
-	look   *Look
+	look   Look
 	exact  *exact.Searcher
 	sums   bool // log-sums are estimated
 	query  [1]*exact.Query
@@ -68,7 +68,7 @@ func (m *Model) Estimates(l *exact.Layer) bool {
 // Over returns a searcher with the model over its layer.
 func (m *Model) Over(l *exact.Layer) *Searcher {
 	s := &Searcher{look: newLook(m), exact: exact.NewSearcher(l), sums: m.Estimates(l), query: [1]*exact.Query{exact.NewQuery(m.parts.Dim)}}
-	s.look.layer, s.look.take = l, s.look.takeParts
+	s.look.layer = l
 	s.query[0].Reserve(min(m.parts.Labels, mostShort))
 	return s
 }
@@ -80,7 +80,7 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 
 // Answer answers a request about the context h by a rung, nil for the rung of its budget.
 func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Request, rung *Rung) (a exact.Answer, err error) {
-	p, look := s.look.parts, s.look
+	p, look := s.look.parts, &s.look
 	if err = exact.Check(req, p.Labels, len(dst)); err != nil {
 		return a, err
 	}
@@ -155,4 +155,4 @@ func (s *Searcher) byLayer(dst []exact.Prediction, req *exact.Request) (exact.An
 }
 
 // Look returns the searcher's look at its last context.
-func (s *Searcher) Look() *Look { return s.look }
+func (s *Searcher) Look() *Look { return &s.look }

@@ -6,7 +6,7 @@ import "github.com/learning-to-screen/l2s/internal/search/exact"
 // last adds to the others the answers of the exact layer, for contexts that previews leave to it, and
 // the counts.
 func (s *Searcher) Steps(k int, budget float64) []exact.Step {
-	rung, look, q := s.look.parts.RungOf(budget), s.look, s.query[0]
+	rung, look, q := s.look.parts.RungOf(budget), &s.look, s.query[0]
 	dst, req, among := make([]exact.Prediction, k), new(exact.Request), new(exact.Request)
 	find := func(h []float32) (found bool, err error) {
 		if err := q.Set(h); err != nil || k > mostPreviewed {
