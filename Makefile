@@ -308,12 +308,12 @@ predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64 a
 	cd gen && $(GO) run ./predict
 
 .PHONY: train-ptb
-train-ptb: ## Print the figures of train/RESULTS.md, from DATA/ptb-small (DATA=../shared/data).
+train-ptb: ## Print the figures of benchmarks/LOG.md, from DATA/ptb-small (DATA=../shared/data).
 	scripts/train-ptb $(DATA)/ptb-small bin/ptb
 
 # LAYER names another layer: --weights SRC --bias SRC --contexts SRC, or --lm DIR.
 .PHONY: compare
-compare: ## Measure all methods of the paper on DATA/ptb-small, into benchmarks/results.
+compare: ## Measure all methods of the paper on DATA/ptb-small, into benchmarks/results/ptb-small.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare $(call own,--lm,ptb-small) $(LAYER)
 
 .PHONY: compare-full
@@ -327,6 +327,14 @@ compare-quick: ## Compare on the model of make demo in two minutes, into bin/com
 .PHONY: translate
 translate: ## Translate 1,000 sentences by Firefox's model with every head, into benchmarks/results, in five minutes, if it can be fetched.
 	REAL="$(REAL)" scripts/translate
+
+.PHONY: figures
+figures: ## Write docs/figures.md and its pictures from benchmarks/results.
+	cd benchmarks && $(GO) run ./figures
+
+.PHONY: real-figures
+real-figures: ## Measure these models (NAMES) with the preview of --fast, for docs/figures.md, into benchmarks/results.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" NAMES="$(NAMES)" scripts/real --figures
 
 .PHONY: golden
 golden: ## Compare contexts of the model in ../shared/data with those of PyTorch, if it is there.

@@ -657,7 +657,7 @@ func TestAnIndexIsALine(t *testing.T) {
 			want += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", steps[normal].Precision1.Value, k, steps[normal].PrecisionK.Value)
 		}
 		if own := steps[normal].Own; own.High > 0 {
-			want += fmt.Sprintf(", %.4f of own states", own.Value)
+			want += fmt.Sprintf(", finds %.4f (%.4f to %.4f) of own states", own.Value, own.Low, own.High)
 		}
 		if got := w.index.String(); got != want {
 			t.Errorf("found %q, expected %q", got, want)

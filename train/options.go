@@ -102,7 +102,7 @@ type LearningOptions struct {
 	// sum_t P(t|h) l_t, in closed form: the loss is linear in the one-hot sample, without noise.
 	// "gumbel-st" draws one cluster for each context by the Gumbel trick and passes the gradient
 	// straight through to the relaxed sample, at temperature 1 (Equations 4 and 5). Both reach
-	// about the same in the same time (train/RESULTS.md).
+	// about the same in the same time (benchmarks/LOG.md).
 	Estimator string `json:"estimator"`
 	// Gamma is the weight of max(0, L-bar - B) while V is learned
 	// (Equation 8). Not negative.

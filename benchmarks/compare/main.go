@@ -8,8 +8,7 @@
 // speedups are ratios to the dense float32 scan within the round, and precision is as in the paper:
 // the share of the exact k best labels that are among the k of the answer.
 //
-// All points go to points.json in the folder --out, and the report of package report goes next to
-// it. After an interrupt the points are of the complete rounds; the exit status is then 130.
+// All points go to points.json in the folder --out, and the page of package report goes next to it. After an interrupt the points are of the complete rounds; the exit status is then 130.
 package main
 
 import (
@@ -63,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	full := f.Bool("full", false, "take more settings, and learn from all contexts")
 	rounds := f.Int("rounds", 0, "`number` of rounds (default: as in the sweep)")
 	mib := f.Int("cold", coldMiB, "`MiB` of other memory that are read before a query with cold caches")
-	out := f.String("out", "results", "`folder` to write to")
+	out := f.String("out", "results/ptb-small", "`folder` to write to")
 	rank := f.Int("rank", 20, "`rank` of the tail outside the candidates, for the perplexities")
 	least := f.Float64("least", 0, "fail unless the screen that is trained without options reaches this `P@5` and scans less than half of the rows")
 	if err := f.Parse(args); err != nil {
@@ -125,10 +124,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := file.Save(path); err != nil {
 		return err
 	}
-	if err := report.Write(*out, file); err != nil {
+	if err := report.Page(filepath.Join(*out, "figures.md"), "", *out); err != nil {
 		return err
 	}
-	p.Line(fmt.Sprintf("%s: %d points in %s", path, len(file.Points), progress.Duration(time.Duration(file.Seconds*1e9))))
+	p.Line(fmt.Sprintf("%s: %d points in %s; the page of them is figures.md next to it", path, len(file.Points), progress.Duration(time.Duration(file.Seconds*1e9))))
 	if err := report.Summary(stdout, file); err != nil {
 		return err
 	}

@@ -225,7 +225,7 @@ func (s *source) checkContexts(least int) error {
 		rows []float32
 	}{{"training", s.train}, {"testing", s.test}} {
 		if n := len(part.rows) / d; n < least {
-			return fmt.Errorf("%s: found %d contexts for %s, expected at least %d", s.name, n, part.name, least)
+			return fmt.Errorf("%s: found %d contexts for %s, expected at least %d: give more --contexts, whose last tenth is for testing, or --test-contexts", s.name, n, part.name, least)
 		}
 		for i, v := range part.rows {
 			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {

@@ -57,15 +57,13 @@ class L2S:
         self.lib.make_preview(self.layer(w, folder), np.load(os.path.join(folder, "states.npy")), progress=False).save(path)
 
     def load(self, w, folder, path):
-        layer = self.layer(w, folder)
-        self.index = self.lib.load(path, layer)
-        self.at = lambda budget: self.lib.load(path, layer, budget=budget)
+        self.index = self.lib.load(path, self.layer(w, folder))
 
     def settings(self):
         steps, normal = self.index.steps, self.index.step
-        for i, s in enumerate(steps):
-            index = self.at(s.budget)
-            yield f"step {i + 1} of {len(steps)}" + (", the default" if s == normal else ""), lambda h: index.topk(h, K)[0]
+        for s in steps:
+            name = f"budget {s.budget:g}" + (", the default" if s == normal else "")
+            yield name, lambda h: self.index.search(h, K, budget=s.budget).ids
 
 
 class L2SExact(L2S):

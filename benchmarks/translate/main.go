@@ -8,7 +8,7 @@
 // turns, on one thread; how often its text is that of all logits; the chrF of the two; and words per
 // second of the whole translation, sentences of similar length 16 at a time, on one thread.
 //
-// TRANSLATE.md and its picture go to the folder -out. Contexts, the screen and the preview stay in the
+// The table goes to translation.json in the folder -out, and the page of package report next to it. Contexts, the screen and the preview stay in the
 // folder -cache for the next run.
 package main
 
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.StringVar(&o.train, "train", "../../shared/real/train.txt", "`file` of the text to learn from")
 	f.StringVar(&o.test, "test", "../../shared/real/test.txt", "`file` of the text to translate")
 	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts for the next run")
-	f.StringVar(&o.out, "out", "results", "`folder` to write to")
+	f.StringVar(&o.out, "out", "results/firefox-en-pt", "`folder` to write to")
 	f.StringVar(&o.peer, "peer", "", "`command` of another program that translates the lines of its input: it writes its name and seconds, by a tab, and the translations, a line each")
 	f.IntVar(&o.sentences, "sentences", 1000, "translate the first `N` sentences")
 	f.IntVar(&o.wide, "wide", 150, "of these, `N` by the beam of 5")
@@ -86,7 +86,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := report.WriteTranslation(o.out, t); err != nil {
+	if err := os.MkdirAll(o.out, 0o777); err != nil {
+		return err
+	}
+	if err := t.Save(filepath.Join(o.out, "translation.json")); err != nil {
+		return err
+	}
+	if err := report.Page(filepath.Join(o.out, "figures.md"), "", o.out); err != nil {
 		return err
 	}
 	return report.TranslationSummary(stdout, t)
@@ -330,13 +336,14 @@ func (b *bench) heads(ctx context.Context, rows []float32, key string) ([]head, 
 		dense(b.model), codes(b.model), b.exactly(), indexed("preview", b.layer, previews, l2s.Options{}),
 		listed("Firefox's list", b.layer, nil, l2s.Options{}, b.list), listed("thin list", b.layer, nil, l2s.Options{}, thin),
 	}
-	for _, budget := range []float64{100, 400, 1500} {
-		o := l2s.Options{Budget: budget}
-		list = append(list, indexed(fmt.Sprintf("screen, budget %g", budget), b.layer, screen, o),
-			listed(fmt.Sprintf("screen, budget %g, with the thin list", budget), b.layer, screen, o, thin))
+	for _, budget := range []float64{100, 500, 800, 1500} {
+		name, o := fmt.Sprintf("screen, budget %g", budget), l2s.Options{Budget: budget}
+		list = append(list, indexed(name, b.layer, screen, o))
+		if budget == 100 {
+			list = append(list, listed(name+", with the thin list", b.layer, screen, o, thin))
+		}
+		list = append(list, listed(name+", with Firefox's list", b.layer, screen, o, b.list))
 	}
-	o := l2s.Options{Budget: 1500}
-	list = append(list, listed("screen, budget 1500, with Firefox's list", b.layer, screen, o, b.list))
 	return list, nil
 }
 

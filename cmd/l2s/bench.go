@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/command/cmdline"
 	"github.com/learning-to-screen/l2s/internal/ground/progress"
 	"github.com/learning-to-screen/l2s/internal/search/dense"
 	"github.com/learning-to-screen/l2s/internal/search/engine"
@@ -42,6 +43,7 @@ type benchResult struct {
 	Copies       int64   `json:"copies_bytes"`     // the copied candidates
 	AllCopies    int64   `json:"all_copies_bytes"` // all candidates within the budget
 	Kind         string  `json:"kind"`             // screen or preview
+	CPU          string  `json:"cpu"`
 	Level        string  `json:"level"`
 	K            int     `json:"k"`
 	Queries      int     `json:"queries"` // different contexts that were queried
@@ -202,7 +204,7 @@ func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget floa
 		return nil, err
 	}
 	r := &benchResult{
-		Kind: in.index.Kind(), Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
+		Kind: in.index.Kind(), CPU: cmdline.CPU(), Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
 	}
 	if in.screen != nil {
 		r.Copies, r.AllCopies = (*engine.Searcher)(s).Screened().PackedBytes()

@@ -1,4 +1,4 @@
-// Command predict prints the table of predictions of kernels/PERFORMANCE.md: for each inner loop
+// Command predict prints the table of predictions of benchmarks/LOG.md: for each inner loop
 // the instructions and the cycles that llvm-mca expects, on arm64 and with AVX2. All data are taken
 // to be in the first-level cache.
 //

@@ -79,14 +79,16 @@ var styles = map[string]style{
 	lsh:              {grey, draw.SquareGlyph{}, dotted, 1.5},
 	"Frequency head": {black, draw.RingGlyph{}, dotted, 1.5},
 
-	"l2s preview":           {red, draw.CircleGlyph{}, nil, 2.4},
-	"l2s exact":             {dark, draw.BoxGlyph{}, nil, 1.5},
-	"hnswlib":               {blue, draw.TriangleGlyph{}, nil, 1.5},
-	"faiss HNSW32":          {green, draw.PyramidGlyph{}, long, 1.5},
-	"usearch i8":            {pink, draw.SquareGlyph{}, nil, 1.5},
-	"ScaNN":                 {sky, draw.RingGlyph{}, nil, 1.5},
-	"faiss IVF1024":         {grey, draw.CrossGlyph{}, short, 1.5},
-	"faiss PQ320 fast scan": {orange, draw.PlusGlyph{}, nil, 1.5},
+	"l2s preview":        {red, draw.CircleGlyph{}, nil, 2.4},
+	"l2s exact":          {dark, draw.BoxGlyph{}, nil, 1.5},
+	"hnswlib":            {blue, draw.TriangleGlyph{}, nil, 1.5},
+	"faiss HNSW32":       {green, draw.PyramidGlyph{}, long, 1.5},
+	"usearch i8":         {pink, draw.SquareGlyph{}, nil, 1.5},
+	"ScaNN":              {sky, draw.RingGlyph{}, nil, 1.5},
+	"faiss IVF1024":      {grey, draw.CrossGlyph{}, short, 1.5},
+	"torch":              {black, draw.RingGlyph{}, dotted, 1.5},
+	"SVS":                {purple, draw.PyramidGlyph{}, dashDot, 1.5},
+	"faiss PQ fast scan": {orange, draw.PlusGlyph{}, nil, 1.5},
 }
 
 // spare are the styles of other methods, such as the exact ones, which are a point each.
@@ -265,23 +267,19 @@ func Draw(w io.Writer, format string, width, height vg.Length, paint func(draw.C
 	return err
 }
 
-// Peers returns a function that draws P@5 against the time of a query from the table of libraries of
-// nearest neighbours: method, setting, P@1, P@5 and the median of microseconds, by tabs.
-func Peers(table []byte) func(w io.Writer, format string) error {
+// peersPicture returns a function that draws P@5 against the time of a query from the rows of the table
+// of libraries of nearest neighbours: method, setting, P@1, P@5 and the median of microseconds.
+func peersPicture(layer string, rows [][]string) func(w io.Writer, format string) error {
 	c := chart{
-		title: "P@5 against the time of a query: the head of Gemma 3 270M, 262,144 labels",
-		note:  "one thread, one query for five labels at a time",
+		title: "P@5 against the time of a query: " + layer,
+		note:  "one thread, one query for five labels at a time, each library by its own Python package",
 		x:     "microseconds per query", y: "P@5",
 	}
-	for row := range strings.Lines(string(table)) {
-		cells := strings.Split(row, "\t")
-		if len(cells) < 5 {
-			continue
-		}
+	for _, cells := range rows {
 		precision, err := strconv.ParseFloat(cells[3], 64)
 		micros, wrong := strconv.ParseFloat(strings.ReplaceAll(cells[4], ",", ""), 64)
 		if err != nil || wrong != nil {
-			continue // the head of the table
+			continue
 		}
 		if n := len(c.lines); n == 0 || c.lines[n-1].name != cells[0] {
 			c.lines = append(c.lines, line{name: cells[0]})

@@ -91,10 +91,20 @@ func made() *points.File {
 func write(t *testing.T, f *points.File) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "made", "results")
-	if err := report.Write(dir, f); err != nil {
+	if err := save(dir, f); err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Page(filepath.Join(dir, "figures.md"), "", dir); err != nil {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+func save(dir string, f *points.File) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	return f.Save(filepath.Join(dir, "points.json"))
 }
 
 func read(t *testing.T, dir, name string) string {
@@ -106,15 +116,15 @@ func read(t *testing.T, dir, name string) string {
 	return string(b)
 }
 
-// rows returns the cells of the table below a title of REPORT.md, without the
+// rows returns the cells of the table below a title of figures.md, without the
 // head, stripped of stress.
 func rows(t *testing.T, md, title string) (list [][]string) {
 	t.Helper()
-	_, body, ok := strings.Cut(md, "\n## "+title+"\n")
+	_, body, ok := strings.Cut(md, "\n### "+title+"\n")
 	if !ok {
 		t.Fatalf("no table %s", title)
 	}
-	body, _, _ = strings.Cut(body, "\n## ")
+	body, _, _ = strings.Cut(body, "\n### ")
 	width := 0
 	for line := range strings.Lines(body) {
 		if !strings.HasPrefix(line, "|") {
@@ -145,7 +155,7 @@ func TestReport(t *testing.T) {
 	t.Run("both figures are there", func(t *testing.T) { checkFigures(t, dir) })
 	t.Run("equal points give equal files", func(t *testing.T) {
 		again := write(t, made())
-		for _, name := range []string{"REPORT.md", "p1.svg", "p1.png", "p5.svg", "p5.png"} {
+		for _, name := range []string{"figures.md", "p1.svg", "p1.png", "p5.svg", "p5.png"} {
 			if read(t, dir, name) != read(t, again, name) {
 				t.Errorf("%s differs", name)
 			}
@@ -154,7 +164,7 @@ func TestReport(t *testing.T) {
 }
 
 func checkRows(t *testing.T, dir string) {
-	md := read(t, dir, "REPORT.md")
+	md := read(t, dir, "figures.md")
 	for _, title := range []string{"Table 1: speedup and precision", "Speedup at equal precision"} {
 		list := rows(t, md, title)
 		if len(list) != len(methods) {
@@ -169,7 +179,7 @@ func checkRows(t *testing.T, dir string) {
 }
 
 func checkTables(t *testing.T, dir string) {
-	md := read(t, dir, "REPORT.md")
+	md := read(t, dir, "figures.md")
 	one := rows(t, md, "Table 1: speedup and precision")
 	said := map[string]string{"L2S learned, Gumbel straight-through": "10.6x 0.998 0.990", "l2s": "– – –", "L2S learned, expected loss": "– – –", "FGD": "1.3x 0.980 0.989", "SVD-softmax": "0.8x 0.987 0.990", "Adaptive-softmax": "1.9x 0.972 0.981",
 		"Greedy-MIPS": "0.5x 0.998 0.972", "PCA-MIPS": "0.14x 0.322 0.341", "LSH-MIPS": "1.3x 0.165 0.330", "L2S k-means": "4x 0.988 0.992", "ip-NSW": "– – –"}
@@ -218,7 +228,7 @@ func checkTables(t *testing.T, dir string) {
 // The fastest point of a precision, and the report's words on L2S there.
 func TestTheVerdictIsThatOfThePoints(t *testing.T) {
 	f := made()
-	if md := read(t, write(t, f), "REPORT.md"); !strings.Contains(md, "Screens are ahead of every other method: ") || strings.Contains(md, "Screens are not ahead") {
+	if md := read(t, write(t, f), "figures.md"); !strings.Contains(md, "Screens are ahead of every other method: ") || strings.Contains(md, "Screens are not ahead") {
 		t.Error("a screen is the fastest at every precision: the report does not tell it")
 	}
 	for i := range f.Points {
@@ -226,7 +236,7 @@ func TestTheVerdictIsThatOfThePoints(t *testing.T) {
 			f.Points[i].Speedup *= 20
 		}
 	}
-	md := read(t, write(t, f), "REPORT.md")
+	md := read(t, write(t, f), "figures.md")
 	if !strings.Contains(md, "Screens are not ahead: ") || !strings.Contains(md, "where FGD has") {
 		t.Error("FGD is faster: the report does not tell it")
 	}
@@ -242,7 +252,7 @@ func TestTheVerdictIsThatOfThePoints(t *testing.T) {
 
 // sqrt(.98 * .02 / 2000) is .00313, and that over sqrt(5) .00140.
 func TestTheStandardErrorOfThePrecisionIsStated(t *testing.T) {
-	md := read(t, write(t, made()), "REPORT.md")
+	md := read(t, write(t, made()), "figures.md")
 	if !strings.Contains(md, "The same 2,000 contexts") || !strings.Contains(md, "is 0.0014 to 0.0031.") {
 		t.Error("no standard error, or another one")
 	}
@@ -296,42 +306,45 @@ func TestOtherLayersAndPartsOfAComparison(t *testing.T) {
 	f.Layer.Name, f.Complete, f.Perplexity = "books-lm", false, nil
 	f.Points = slices.DeleteFunc(f.Points, func(p points.Point) bool { return p.Table != points.Curves || p.Method == "l2s" })
 	f.Points = append(f.Points, points.Point{Method: "A method of its own", Timing: points.Timing{Micros: 1, Speedup: 2, SpeedupQ1: 1, SpeedupQ3: 3}})
-	md := read(t, write(t, f), "REPORT.md")
-	for _, want := range []string{"# Comparison on books-lm, 10,000 x 200", "The run was interrupted", "The paper has no such layer"} {
+	md := read(t, write(t, f), "figures.md")
+	for _, want := range []string{"## Comparison on books-lm, 10,000 x 200", "The run was interrupted", "The paper has no such layer"} {
 		if !strings.Contains(md, want) {
 			t.Errorf("not there: %s", want)
 		}
 	}
-	for _, title := range []string{"## Numbers of clusters", "## Perplexity", "## Learned clusters"} {
+	for _, title := range []string{"### Numbers of clusters", "### Perplexity", "### Learned clusters"} {
 		if strings.Contains(md, title) {
 			t.Errorf("a table without points: %s", title)
 		}
 	}
 	f.Points = nil
-	if err := report.Write(t.TempDir(), f); err == nil {
+	dir := t.TempDir()
+	if err := save(dir, f); err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Page(filepath.Join(dir, "figures.md"), "", dir); err == nil {
 		t.Error("no points: no error")
 	}
 }
 
 // Each library of the table is a line of the picture, with its settings.
 func TestThePictureOfPeers(t *testing.T) {
-	table, err := os.ReadFile("../../results/peers.tsv")
-	if err != nil {
+	dir := t.TempDir()
+	table := "method\tsetting\tP@1\tP@5\tmedian, us\nl2s preview\tstep 1\t0.9900\t0.9816\t470\nl2s preview\tstep 2 of 2, the default\t1.0000\t1.0000\t5,100\nhnswlib\tef 50\t0.8320\t0.8276\t1,278\n"
+	if err := os.WriteFile(filepath.Join(dir, "peers.tsv"), []byte(table), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	var svg strings.Builder
-	if err := report.Peers(table)(&svg, "svg"); err != nil {
+	if err := report.Page(filepath.Join(dir, "figures.md"), "", dir); err != nil {
 		t.Fatal(err)
 	}
-	checkXML(t, "peers.svg", svg.String())
-	for row := range strings.Lines(string(table)) {
-		if name, _, _ := strings.Cut(row, "\t"); name != "method" && !strings.Contains(svg.String(), ">"+name+"<") {
-			t.Errorf("found no legend of %s", name)
+	svg := read(t, dir, "peers.svg")
+	checkXML(t, "peers.svg", svg)
+	for _, want := range []string{">l2s preview<", ">hnswlib<", ">0.99<", ">1<", ">500<", ">5000<"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("found no %s", want)
 		}
 	}
-	for _, tick := range []string{"0.99", "1", "500", "5000"} {
-		if !strings.Contains(svg.String(), ">"+tick+"<") {
-			t.Errorf("found no tick %s", tick)
-		}
+	if page := read(t, dir, "figures.md"); !strings.Contains(page, "| **l2s preview** | **step 2 of 2, the default** | **1.0000** |") || !strings.Contains(page, "| hnswlib | ef 50 | 0.8320 |") {
+		t.Errorf("found no rows of it in %s", page)
 	}
 }

@@ -19,6 +19,8 @@ type table struct {
 	text  int
 	rows  [][]string
 	best  []int // rows to stress
+
+	picture, alt string // the name of a picture, without its suffix, and its text
 }
 
 // none is printed for a figure that was not measured, or that the paper does not give.
@@ -230,7 +232,7 @@ func tableClusters(f *points.File) (table, bool) {
 	t := table{
 		title: "Numbers of clusters",
 		note:  "Learned clusters by the paper's estimator. A query scans about the same number of rows in each: cluster vectors and candidates.",
-		head:  []string{"clusters r", "budget", "L-bar", "rows scanned", "µs", "speedup", "P@1", "P@5", "paper: ms", "P@1", "P@5"},
+		head:  []string{"clusters r", "budget", "mean candidates", "rows scanned", "µs", "speedup", "P@1", "P@5", "paper: ms", "P@1", "P@5"},
 	}
 	for _, p := range list {
 		row := []string{fmt.Sprint(p.Clusters), fmt.Sprintf("%g", p.Budget), fmt.Sprintf("%.1f", p.MeanCandidates), fmt.Sprintf("%.0f", p.RowsScanned),
@@ -255,7 +257,7 @@ func tableKMeans(f *points.File) (table, bool) {
 		title: "Learned clusters against spherical k-means",
 		note: fmt.Sprintf("The gain from learning, at equal clusters and budgets. The paper (%s): L2S %s, k-means %s.",
 			paper.name, inWords(paper.methods[l2s]), inWords(paper.methods[kmeans])),
-		head: []string{"clusters", "budget", "method", "L-bar", "µs", "speedup", "P@1", "P@5"}, text: 0,
+		head: []string{"clusters", "budget", "method", "mean candidates", "µs", "speedup", "P@1", "P@5"}, text: 0,
 	}
 	if !own {
 		t.note += " It has no such layer."
@@ -331,7 +333,7 @@ func title(f *points.File) string {
 func measured(f *points.File) []string {
 	m := f.Machine
 	s := []string{
-		fmt.Sprintf("Layer: %s, %s labels, dimension %s. Machine: %s, %d cores, %s/%s, %s, kernels at level %s.",
+		fmt.Sprintf("Layer: %s, %s labels, dimension %s. Machine: %s, cores: %d, %s/%s, %s, kernels at level %s.",
 			f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim), m.CPU, m.Cores, m.OS, m.Arch, m.Go, f.Level),
 		fmt.Sprintf("Times are of top-%d queries on one thread: %d rounds, methods in random order, turns of at least %d of %s contexts. "+
 			"A time is the median over rounds, a speedup the median ratio to the dense scan of the same round. P@k is over %s contexts. "+

@@ -1,11 +1,9 @@
 package report
 
 import (
-	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 )
@@ -42,23 +40,13 @@ type Rival struct {
 	ChrF  float64 // against the text of all logits, greedy
 }
 
-// WriteTranslation writes TRANSLATE.md and its picture, translate.svg and .png, into a folder, which it
-// makes where it is not there.
-func WriteTranslation(dir string, t *Translation) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	c := t.chart()
-	for name, write := range map[string]func(io.Writer) error{
-		"TRANSLATE.md":  t.markdown,
-		"translate.svg": func(w io.Writer) error { return c.draw(w, "svg") },
-		"translate.png": func(w io.Writer) error { return c.draw(w, "png") },
-	} {
-		if err := writeFile(filepath.Join(dir, name), write); err != nil {
-			return err
-		}
-	}
-	return nil
+// Save writes it to a file in JSON.
+func (t *Translation) Save(path string) error {
+	return writeFile(path, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(t)
+	})
 }
 
 // TranslationSummary writes the table as text.
@@ -67,24 +55,27 @@ func TranslationSummary(w io.Writer, t *Translation) error {
 	return heads.plain(w)
 }
 
-func (t *Translation) markdown(w io.Writer) error {
-	var b bytes.Buffer
-	m := t.Machine
-	fmt.Fprintf(&b, "# Translation with %s\n\n%s labels, dimension %s. %s, %d cores, %s/%s, %s, kernels at level %s.\n\n![P@1 against speedup](translate.png)\n",
-		t.Model, thousands(t.Labels), thousands(t.Dim), m.CPU, m.Cores, m.OS, m.Arch, m.Go, t.Level)
-	tables := []table{t.table()}
+// tables returns Table 2, and the table of other programs.
+func (t *Translation) tables() []table {
+	list := []table{t.table()}
 	if len(t.Rivals) > 0 {
 		r := table{title: "Other programs", note: "The same sentences, one thread, greedy, each program as it comes.", head: []string{"program", "words/s", "chrF"}, text: 1}
 		for _, x := range t.Rivals {
 			r.rows = append(r.rows, []string{x.Name, fmt.Sprintf("%.0f", x.Words), fmt.Sprintf("%.2f", x.ChrF)})
 		}
-		tables = append(tables, r)
+		list = append(list, r)
 	}
-	return markdown(w, &b, tables)
+	return list
 }
 
 func (t *Translation) table() table {
-	x := table{title: "Table 2", note: t.Note, head: []string{"head", "labels", "P@1"}, text: 1}
+	m := t.Machine
+	x := table{
+		title: "Table 2: heads of a translator",
+		note:  fmt.Sprintf("%s labels, dimension %s. %s, %d cores, %s, level %s. %s", thousands(t.Labels), thousands(t.Dim), m.CPU, m.Cores, m.Go, t.Level, t.Note),
+		head:  []string{"head", "labels", "P@1"}, text: 1,
+		picture: "translate", alt: "P@1 against speedup, with the paper's translation",
+	}
 	for _, width := range Widths {
 		x.head = append(x.head, fmt.Sprintf("beam %d: µs", width), "speedup", "same text", "chrF", "words/s")
 	}

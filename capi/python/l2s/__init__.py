@@ -437,6 +437,8 @@ class Index(_Searches):
         if self.info["held_out"]:
             s = self.step
             text += f", P@1 {s.precision_1.value:.4f}, P@{self.k} {s.precision_k.value:.4f} on {self.info['held_out']} held-out contexts"
+            if s.own.high > 0:
+                text += f", finds {s.own.value:.4f} ({s.own.low:.4f} to {s.own.high:.4f}) of own states"
         else:
             text += ", precision not measured: no held-out contexts"
         return text + ")"

@@ -39,7 +39,7 @@ func check(rows, bias, h []float32) (n int) {
 }
 
 // A scan may read its rows as one stream if they are short and many: outside the second-level cache
-// that is faster than several rows in parallel (see PERFORMANCE.md).
+// that is faster than several rows in parallel (benchmarks/LOG.md).
 const (
 	shortRow   = 1 << 10 // bytes
 	manyShorts = 2 << 20 // bytes of all rows

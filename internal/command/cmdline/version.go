@@ -34,7 +34,7 @@ func VersionOf() Version {
 	version, revision := buildVersion(info)
 	r := Version{
 		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		CPU: cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown"), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.Has.VNNI, I8MM: simd.Has.I8MM,
+		CPU: CPU(), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.Has.VNNI, I8MM: simd.Has.I8MM,
 	}
 	for _, l := range simd.Available() {
 		r.Levels = append(r.Levels, l.String())
@@ -84,3 +84,6 @@ func buildVersion(info *debug.BuildInfo) (version, revision string) {
 	}
 	return cmp.Or(info.Main.Version, devel), revision
 }
+
+// CPU returns the name that the CPU gives itself.
+func CPU() string { return cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown") }

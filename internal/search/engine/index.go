@@ -129,7 +129,7 @@ func (x *Index) String() string {
 	if x.heldOut > 0 {
 		text += fmt.Sprintf(", P@1 %.4f, P@%d %.4f", step.Precision1.Value, x.k, step.PrecisionK.Value)
 		if step.Own.High > 0 {
-			text += fmt.Sprintf(", %.4f of own states", step.Own.Value)
+			text += fmt.Sprintf(", finds %.4f (%.4f to %.4f) of own states", step.Own.Value, step.Own.Low, step.Own.High)
 		}
 	}
 	return text

@@ -395,6 +395,7 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 	out := json.NewEncoder(w)
 	out.SetIndent("", "  ")
 	return out.Encode(struct {
+		CPU          string `json:"cpu"`
 		Model        string `json:"model"`
 		Architecture string `json:"architecture"`
 		Labels       int    `json:"labels"`
@@ -404,7 +405,7 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 
 		Gains   []gain     `json:"gains,omitempty"`
 		Preview *precision `json:"preview,omitempty"`
-	}{m.Path(), m.Architecture(), m.Labels(), m.Dim(), heads, rows, gains, of})
+	}{cmdline.CPU(), m.Path(), m.Architecture(), m.Labels(), m.Dim(), heads, rows, gains, of})
 }
 
 // gain has the gain of a preview in a task: over llama.cpp, and compared with no head at all.
