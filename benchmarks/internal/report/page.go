@@ -235,6 +235,9 @@ func (s *section) times() error {
 			return fmt.Errorf("report: %s: found %d cold measurements, expected one", file, len(x.Cold))
 		}
 		cold := x.Cold[0]
+		if !plausible(x.Exact, x.Found, cold.Exact, cold.Found) || len(t.rows) == 0 && !plausible(x.Dense, cold.Dense) {
+			return fmt.Errorf("report: %s: found a time that no measurement has, or none", file)
+		}
 		if len(t.rows) == 0 {
 			t.note = fmt.Sprintf("Top-%d, one thread, %s, level %s; medians of %s queries, in turns; P@k on %s contexts. `l2s bench --cold 64`", x.K, x.CPU, x.Level, thousands(x.Queries), thousands(x.Contexts))
 			t.rows = append(t.rows,
@@ -245,6 +248,16 @@ func (s *section) times() error {
 	}
 	s.tables = append(s.tables, t)
 	return nil
+}
+
+// plausible reports whether times or rates may be those of a measurement.
+func plausible(list ...float64) bool {
+	for _, x := range list {
+		if !(x > 0 && x < 1e12) {
+			return false
+		}
+	}
+	return true
 }
 
 // whole is a number of microseconds, with a decimal below 100.
@@ -271,6 +284,9 @@ func (s *section) peers() error {
 		head: strings.Split(strings.NewReplacer("us", "µs", "99th", "99th percentile").Replace(lines[0]), "\t"), text: 2,
 		picture: "peers", alt: "P@5 against the time of a query, one line for each library",
 	}
+	if len(t.head) < 5 {
+		return fmt.Errorf("report: %s: found %d columns, expected method, setting, P@1, P@5, the median of microseconds, and any others", filepath.Join(s.dir, "peers.tsv"), len(t.head))
+	}
 	for _, l := range lines[1:] {
 		row := strings.Split(l, "\t")
 		if len(row) != len(t.head) {
@@ -290,6 +306,11 @@ func (s *section) tokens() error {
 	var x bench
 	if ok, err := s.parsed("tokens.json", &x); !ok {
 		return err
+	}
+	for _, r := range x.Rows {
+		if !plausible(r.Microseconds, r.Tokens) {
+			return fmt.Errorf("report: %s: the head %q at the task %q: found %v microseconds and %v tokens per second, expected numbers of a measurement", filepath.Join(s.dir, "tokens.json"), r.Head, r.Task, r.Microseconds, r.Tokens)
+		}
 	}
 	s.bench = &x
 	s.tables = append(s.tables, x.table())

@@ -97,7 +97,11 @@ func TestFoldersThatArePages(t *testing.T) {
 	for _, c := range []struct{ what, file, text, want string }{
 		{"nothing", "", "", "found no measurements"},
 		{"a file cut off", "tokens.json", "{", "tokens.json"},
-		{"a table of rows of other lengths", "peers.tsv", "method\tsetting\nl2s\n", "found 1 cells"},
+		{"a table of rows of other lengths", "peers.tsv", "method\tsetting\tP@1\tP@5\tmedian, us\nl2s\n", "found 1 cells"},
+		{"a table of one column", "peers.tsv", "a\nb\n", "found 1 columns"},
+		{"a token without its time", "tokens.json", `{"rows": [{"threads": 1, "task": "greedy", "head": "llama.cpp"}]}`, "expected numbers of a measurement"},
+		{"a token that takes for ever", "tokens.json", `{"rows": [{"threads": 1, "task": "greedy", "head": "exact", "tokens_per_second": 1, "microseconds": 1e308}]}`, "expected numbers of a measurement"},
+		{"times that are not there", "times-a.json", `{"cold": [{}]}`, "found a time that no measurement has"},
 		{"times without cold ones", "times-preview.json", "{}", "found 0 cold measurements"},
 	} {
 		dir := t.TempDir()
@@ -121,8 +125,8 @@ func TestThePageOfOneLayer(t *testing.T) {
 		"times-preview.json": `{"cpu": "Some CPU", "level": "avx2", "kind": "preview", "k": 5, "queries": 1000, "dense_f32_median_us": 4000, "exact_median_us": 800, "screened_median_us": 100,
 			"screened_p99_us": 300.5, "cold": [{"dense_f32_us": 5000, "exact_us": 900, "screened_us": 150, "screened_p99_us": 400}], "precision": {"1": 1, "5": 0.998}, "precision_contexts": 2000}`,
 		"times-screen.json": `{"kind": "screen", "k": 5, "exact_median_us": 820, "screened_median_us": 8.2, "cold": [{"exact_us": 900, "screened_us": 18}], "precision": {"1": 0.99, "5": 0.98}}`,
-		"tokens.json": `{"cpu": "Some CPU", "rows": [{"task": "none", "head": "none", "threads": 1, "tokens_per_second": 100}, {"task": "greedy", "head": "llama.cpp", "threads": 1, "tokens_per_second": 40, "speedup": 1},
-			{"task": "greedy", "head": "preview", "threads": 1, "tokens_per_second": 90, "speedup": 2.25}]}`,
+		"tokens.json": `{"cpu": "Some CPU", "rows": [{"task": "none", "head": "none", "threads": 1, "tokens_per_second": 100, "microseconds": 10000}, {"task": "greedy", "head": "llama.cpp", "threads": 1, "tokens_per_second": 40, "microseconds": 25000, "speedup": 1},
+			{"task": "greedy", "head": "preview", "threads": 1, "tokens_per_second": 90, "microseconds": 11111, "speedup": 2.25}]}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
