@@ -338,3 +338,25 @@ func TestPlanesOfVectors(t *testing.T) {
 		check(Planes7(high, low, narrow), 0.02)
 	})
 }
+
+// A number that is not below n is found at each place of a list of any length, and no other is.
+func TestBelow(t *testing.T) {
+	const n = 1000
+	for length := range 14 {
+		list := make([]uint32, length)
+		for i := range list {
+			list[i] = n - 1
+		}
+		if !Below(list, n) {
+			t.Errorf("%d numbers of %d: found one that is not below %d", length, n-1, n)
+		}
+		for i := range list {
+			for _, x := range []uint32{n, n + 1, math.MaxUint32} {
+				if list[i] = x; Below(list, n) {
+					t.Errorf("%d numbers, %d at place %d: expected it to be found", length, x, i)
+				}
+			}
+			list[i] = n - 1
+		}
+	}
+}
