@@ -8,7 +8,8 @@
 // speedups are ratios to the dense float32 scan within the round, and precision is as in the paper:
 // the share of the exact k best labels that are among the k of the answer.
 //
-// All points go to points.json in the folder --out, and the page of package report goes next to it. After an interrupt the points are of the complete rounds; the exit status is then 130.
+// All points go to points.json in the folder --out, and the page of package report goes next to it.
+// After an interrupt the points are of the complete rounds; the exit status is then 130.
 package main
 
 import (

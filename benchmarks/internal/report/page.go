@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
 )
 
 // Page writes a page of figures, in Markdown: a section for each folder of measurements, with the tables
@@ -59,7 +60,7 @@ func Page(path, results string, folders ...string) error {
 			return err
 		}
 	}
-	return writeFile(path, func(w io.Writer) error {
+	return atomicfile.WriteFile(path, func(w io.Writer) error {
 		_, err := b.WriteTo(w)
 		return err
 	})
@@ -108,6 +109,9 @@ func (s *section) read() error {
 		if err := read(); err != nil {
 			return err
 		}
+	}
+	if s.title == "" {
+		s.title = filepath.Base(s.dir)
 	}
 	if len(s.tables) == 0 {
 		return fmt.Errorf("report: %s: found no measurements, expected points.json or another file of them", s.dir)
@@ -177,11 +181,11 @@ func (s *section) points() error {
 // own adds what l2s eval measured.
 func (s *section) own() error {
 	var x struct {
-		Precision        map[string]float64
-		Looked           float64
-		MeanScored       float64 `json:"mean_scored"`
-		Contexts, Labels int
-		Own              struct {
+		Precision  map[string]float64
+		Looked     float64
+		MeanScored float64 `json:"mean_scored"`
+		Contexts   int
+		Own        struct {
 			Labels, States int
 			Found          struct{ Value, Low, High float64 }
 		}
@@ -334,7 +338,7 @@ func (s *section) translation() error {
 // picture writes a picture as SVG and PNG.
 func picture(path string, draw func(w io.Writer, format string) error) error {
 	for _, format := range []string{"svg", "png"} {
-		if err := writeFile(path+"."+format, func(w io.Writer) error { return draw(w, format) }); err != nil {
+		if err := atomicfile.WriteFile(path+"."+format, func(w io.Writer) error { return draw(w, format) }); err != nil {
 			return err
 		}
 	}

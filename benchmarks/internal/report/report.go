@@ -10,20 +10,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
-	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
 )
-
-func writeFile(path string, write func(io.Writer) error) error {
-	out, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	defer out.Abort()
-	if err := write(out); err != nil {
-		return err
-	}
-	return out.Commit()
-}
 
 // Summary writes the table of the speedups at equal precision as text.
 func Summary(w io.Writer, f *points.File) error {

@@ -13,12 +13,8 @@ import (
 
 // bench is what l2s-llama bench measured.
 type bench struct {
-	CPU   string `json:"cpu"`
-	Rows  []row  `json:"rows"`
-	Heads []struct {
-		Head  string `json:"head"`
-		Rates string `json:"precision"`
-	} `json:"heads"`
+	CPU  string `json:"cpu"`
+	Rows []row  `json:"rows"`
 }
 
 // row is a head at a task.

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/ground/atomicfile"
 )
 
 // Translation is Table 2 of the paper for a translation model: its heads, dense float32 first.
@@ -42,7 +43,7 @@ type Rival struct {
 
 // Save writes it to a file in JSON.
 func (t *Translation) Save(path string) error {
-	return writeFile(path, func(w io.Writer) error {
+	return atomicfile.WriteFile(path, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		return enc.Encode(t)
