@@ -8,8 +8,8 @@
 // turns, on one thread; how often its text is that of all logits; the chrF of the two; and words per
 // second of the whole translation, sentences of similar length 16 at a time, on one thread.
 //
-// The table goes to translation.json in the folder -out, and the page of package report next to it. Contexts, the screen and the preview stay in the
-// folder -cache for the next run.
+// The table goes to translation.json in the folder -out, and the page of package report next to it.
+// Contexts, the screen and the preview stay in the folder -cache for the next run.
 package main
 
 import (
