@@ -16,7 +16,7 @@ func SetTile(bytes int) (restore func()) {
 
 // Short is the short path of Find alone.
 func (s *Searcher) Short(dst []Prediction, a *Answer, q *Query, req *Request) bool {
-	return s.short(dst, a, q, req)
+	return s.short(dst, a, q, req, nil)
 }
 
 // Ends are the intervals of the first n rows of the list that a short search looked at.

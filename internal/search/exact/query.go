@@ -80,7 +80,7 @@ func (q *Query) Length() (low, high float64) {
 // uses nothing else of the request. It reports false if the short path does not handle the query,
 // the list or the layer.
 func (s *Searcher) Nearest(q *Query, req *Request) (id uint32, low, high float64, ok bool) {
-	left := s.survivors(q, &req.Among, 1)
+	left := s.survivors(q, &req.Among, nil, 1)
 	switch len(left) {
 	case 0:
 		return 0, 0, 0, false
@@ -88,7 +88,7 @@ func (s *Searcher) Nearest(q *Query, req *Request) (id uint32, low, high float64
 		id, low, high = req.Among.id(int(left[0])), float64(q.lower[left[0]]), float64(q.upper[left[0]])
 	default:
 		var top [1]Prediction
-		s.rank(top[:], q, &req.Among, left)
+		s.rank(top[:], q, &req.Among, nil, left)
 		id, low, high = top[0].ID, top[0].Logit, top[0].Logit
 	}
 	runtime.KeepAlive(q)
@@ -99,25 +99,39 @@ func (s *Searcher) Nearest(q *Query, req *Request) (id uint32, low, high float64
 // contexts quantises each of them once. The queries are distinct. It panics if a list that the
 // request names has an id that is not below L.
 func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
-	if len(qs) == 1 && len(answers) == 1 && s.short(dst, &answers[0], qs[0], req) {
+	if len(qs) == 1 && len(answers) == 1 && s.short(dst, &answers[0], qs[0], req, nil) {
 		return nil
 	}
 	return s.findAny(dst, answers, qs, req)
 }
 
-// short answers a request for nothing but the best labels of a list, with or without a log-sum. It
-// reports false, and writes nothing, if the short path does not handle the case: it handles lists
-// that the query has room for, unless most of their labels may be among the best.
-func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request) bool {
-	n, k := len(req.Among.ids), len(dst)
+// FindBoth is Find for one context among the labels of the request's list and more labels, without
+// edits, a distance or an exact sum. The labels are distinct, but for k = 1 without a log-sum. It
+// reports false, and answers nothing, if the short path does not handle the case.
+func (s *Searcher) FindBoth(dst []Prediction, a *Answer, q *Query, req *Request, more []uint32) bool {
+	if n := len(req.Among.ids) + len(more); n > len(q.rows) && q.fit == kernels.Certified {
+		h := append([]float32(nil), q.vec.Vector()...)
+		q.Reserve(2 * n)
+		if q.Set(h) != nil {
+			return false
+		}
+	}
+	return s.short(dst, a, q, req, more)
+}
+
+// short answers a request for nothing but the best labels of a list and more labels, with or without a
+// log-sum. It reports false, and writes nothing, if the short path does not handle the case: it handles
+// lists that the query has room for, unless most of their labels may be among the best.
+func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request, more []uint32) bool {
+	n, k := len(req.Among.ids)+len(more), len(dst)
 	if k < 1 || denseIsCheaper(k, n) || req.Temperature != 0 || req.Within != 0 || req.ExactSum || Edits(req) {
 		return false
 	}
-	left := s.survivors(q, &req.Among, k)
+	left := s.survivors(q, &req.Among, more, k)
 	if len(left) == 0 || req.LogSum && denseIsCheaper(len(left), n) {
 		return false
 	}
-	s.rank(dst, q, &req.Among, left)
+	s.rank(dst, q, &req.Among, more, left)
 	*a = Answer{Count: k, LogSum: math.Inf(-1)}
 	if req.LogSum {
 		a.LogSum = s.layer.logSum(req, left, q.logits[:len(left)], q.lower[:n], q.upper[:n])
@@ -126,33 +140,36 @@ func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request) bo
 	return true
 }
 
-// survivors returns the rows of a list that may be among the k best, at least k, and leaves the
-// intervals of all in the query. It returns none if the short path does not handle the list or the
-// query.
-func (s *Searcher) survivors(q *Query, among *Labels, k int) []uint32 {
+// survivors returns the rows of a list, and of more labels behind them, that may be among the k best, at
+// least k, and leaves the intervals of all in the query. It returns none if the short path does not handle
+// the list or the query.
+func (s *Searcher) survivors(q *Query, among *Labels, more []uint32, k int) []uint32 {
 	n := len(among.ids)
-	if n < 1 || n > len(q.rows) || q.fit != kernels.Certified {
+	both := n + len(more)
+	if n < 1 || both > len(q.rows) || k > both || q.fit != kernels.Certified {
 		return nil
 	}
 	if p := among.packed; p != nil {
 		if p.hot.layer != s.layer || among.list.end-among.list.first != n || q.dim != p.hot.rows.Dim() {
 			return nil
 		}
-		left := q.rows[:p.hot.codes.Survivors(q.lower, q.upper, q.rows, among.list.panel, n, k, &q.vec)]
-		if s.layer.final.merges() {
-			return s.loosely(q, n, k)
+		left := q.rows[:p.hot.codes.Survivors(q.lower, q.upper, q.rows, among.list.panel, n, min(k, n), &q.vec)]
+		if len(more) == 0 && !s.layer.final.merges() {
+			return left
 		}
-		return left
-	}
-	if !s.gather(q, among.ids) {
+	} else if !s.gather(q, 0, among.ids) {
 		return nil
 	}
-	return s.loosely(q, n, k)
+	if len(more) > 0 && !s.gather(q, n, more) {
+		return nil
+	}
+	return s.loosely(q, both, k)
 }
 
-// gather leaves the intervals of the rows ids in the query. It reports false if there are none.
-func (s *Searcher) gather(q *Query, ids []uint32) bool {
-	lower, upper := q.lower[:len(ids)], q.upper[:len(ids)]
+// gather leaves the intervals of the rows ids in the query, from a place on. It reports false if there
+// are none.
+func (s *Searcher) gather(q *Query, at int, ids []uint32) bool {
+	lower, upper := q.lower[at:at+len(ids)], q.upper[at:at+len(ids)]
 	switch codes, blocks := s.layer.codes, s.layer.blocks; {
 	case q.dim != s.layer.Dim():
 		return false
@@ -176,12 +193,17 @@ func (s *Searcher) loosely(q *Query, n, k int) []uint32 {
 	return q.rows[:kernels.SelectAtLeast(q.rows[:n], q.upper[:n], s.layer.final.loose(threshold))]
 }
 
-// rank writes the best of the survivors of a list to dst, and leaves the logits of all in the
-// query.
-func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32) {
+// rank writes the best of the survivors of a list and more labels to dst, and leaves the logits of all
+// in the query.
+func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, more, left []uint32) {
 	ids, logits := q.ids[:len(left)], q.logits[:len(left)]
+	n := len(among.ids)
 	for j, row := range left {
-		ids[j] = among.id(int(row))
+		if int(row) < n {
+			ids[j] = among.id(int(row))
+		} else {
+			ids[j] = more[int(row)-n]
+		}
 	}
 	rows, p := &s.layer.rows, among.packed
 	if p != nil {
@@ -191,7 +213,7 @@ func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32
 	rows.RefGatherDot(logits, nil, ids, q.vec.Vector())
 	for j, row := range left {
 		switch {
-		case p != nil:
+		case p != nil && int(row) < n:
 			logits[j] += float64(p.hot.codes.Bias(among.list.panel*kernels.PanelRows + int(row)))
 		case s.layer.codes != nil:
 			logits[j] += float64(s.layer.codes.Bias(int(ids[j])))

@@ -60,9 +60,11 @@ func (s *Searcher) Scan(q *Query, among *Labels) {
 		p.hot.codes.Bounds(q.lower[:room], q.upper[:room], among.list.panel, panels, &q.vec)
 		return
 	}
-	s.gather(q, among.ids)
+	s.gather(q, 0, among.ids)
 }
 
 // Select finds the labels of a list that may be among the k best, as a short search does: its first
 // two steps. It returns their number, 0 if no short search handles the list or the query.
-func (s *Searcher) Select(q *Query, among *Labels, k int) int { return len(s.survivors(q, among, k)) }
+func (s *Searcher) Select(q *Query, among *Labels, k int) int {
+	return len(s.survivors(q, among, nil, k))
+}

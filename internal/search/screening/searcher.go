@@ -179,22 +179,20 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 	if err != nil {
 		return exact.Answer{}, err
 	}
-	var more []uint32
-	if len(req.Also) > 0 && !x.Exact {
-		more = s.also.Beside(s.model.first(x.Cell, x.N), req.Also, s.model.c.Labels)
+	plain := req.Within == 0 && !exact.Edits(&req)
+	more := req.Also // the best one of labels needs no distinct ones
+	if len(more) > 0 && !x.Exact && !(plain && len(dst) == 1 && !req.LogSum) {
+		more = s.also.Beside(s.model.first(x.Cell, x.N), more, s.model.c.Labels)
 	}
 	n := x.N + len(more)
 	byLayer := x.Exact || x.N < len(dst) && req.Within == 0 // other labels are no reason to miss those of the layer
 	switch {
 	case byLayer:
-	case req.Within != 0 || exact.Edits(&req):
+	case !plain:
 		a, byLayer, err = s.among(dst, &x, req, more)
 	default:
-		req.Among = s.labels(x.Cell, x.N)
-		if a, err = s.find(dst[:min(len(dst), x.N)], &req); err == nil && len(more) > 0 {
-			err = s.also.Join(dst, &a, s.layer, s.query[:], &req, more)
-		}
-		a.Source, req.Among = exact.FromSet, exact.Labels{} // as the caller asked
+		a, err = s.both(dst, &x, req, more)
+		a.Source = exact.FromSet
 	}
 	if err == nil && byLayer {
 		a, err = s.find(dst, &req)
@@ -258,6 +256,20 @@ func (s *Searcher) among(dst []exact.Prediction, x *Location, req exact.Request,
 		return a, last.Logit >= dst[0].Logit-within, nil
 	}
 	return a, ranking.Compare(dst[k-1], last) > 0, nil
+}
+
+// both answers a plain request from the candidates of a location and more labels.
+func (s *Searcher) both(dst []exact.Prediction, x *Location, req exact.Request, more []uint32) (a exact.Answer, err error) {
+	req.Among = s.labels(x.Cell, x.N)
+	if len(more) > 0 {
+		if s.layer.FindBoth(dst, &a, s.query[0], &req, more) {
+			return a, nil
+		}
+		set := s.model.first(x.Cell, x.N)
+		s.joined = append(append(s.joined[:0], set...), s.also.Beside(set, more, s.model.c.Labels)...)
+		req.Among = exact.Only(s.joined)
+	}
+	return s.find(dst, &req)
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung.
