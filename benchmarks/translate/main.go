@@ -184,6 +184,7 @@ func (b *bench) measure(ctx context.Context) (*report.Translation, error) {
 		Model: filepath.Base(b.options.model), Level: kernels.Level(), Machine: points.Here(),
 		Labels: b.model.Labels(), Dim: b.model.Dim(),
 		Note: fmt.Sprintf("P@1 of %d contexts of greedy decoding, %d sentences; %d sentences by the beam of 5. The screen and the preview learned from %d contexts of another text. "+
+			"Screens read the codes of the layer, which fit the caches, and no copies. "+
 			"Dense float32 translated %d sentences, and %d by the beam. Times on one thread, %d sentences, %d rounds in turns. Labels is the mean number that a head looks at with all codes. "+
 			"The thin list leaves out what translations do not use: for a piece that %d sentences of the other text have, the pieces of its list that fewer than %d of their translations have.",
 			contextsOf(b.want[0]), len(b.test[0].pieces), len(b.test[1].pieces), len(rows)/b.model.Dim(), min(dense32, len(b.want[0])), min(dense32/report.Widths[1], len(b.want[1])), min(b.timed, len(b.test[1].pieces)), b.rounds, often, least),
@@ -337,7 +338,7 @@ func (b *bench) heads(ctx context.Context, rows []float32, key string) ([]head, 
 		listed("Firefox's list", b.layer, nil, l2s.Options{}, b.list), listed("thin list", b.layer, nil, l2s.Options{}, thin),
 	}
 	for _, budget := range []float64{100, 500, 800, 1500} {
-		name, o := fmt.Sprintf("screen, budget %g", budget), l2s.Options{Budget: budget}
+		name, o := fmt.Sprintf("screen, budget %g", budget), l2s.Options{Budget: budget, Copies: l2s.NoCopies}
 		list = append(list, indexed(name, b.layer, screen, o))
 		if budget == 100 {
 			list = append(list, listed(name+", with the thin list", b.layer, screen, o, thin))
@@ -350,7 +351,7 @@ func (b *bench) heads(ctx context.Context, rows []float32, key string) ([]head, 
 const (
 	// A thin list has of the list of a piece that often of the sentences of training have those pieces
 	// that least of their translations have.
-	often, least = 100, 2
+	often, least = 100, 4
 	batch        = 64
 )
 
@@ -490,7 +491,7 @@ func (b *bench) clock(ctx context.Context, heads []head, rows []report.Head, at 
 func (b *bench) speed(ctx context.Context, heads []head, rows []report.Head, at int) error {
 	x := b.test[at].first(b.timed)
 	times := make([][]float64, len(heads))
-	const rounds = 3
+	rounds := 9 / (1 + at) // by a beam a round takes four times as long
 	b.progress.Start(fmt.Sprintf("whole translations, beam %d", report.Widths[at]), "rounds", rounds)
 	defer b.progress.End()
 	for round := range rounds {

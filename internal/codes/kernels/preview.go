@@ -201,19 +201,7 @@ func checkList(list []uint32, n int, message string) {
 }
 
 // Below reports whether all numbers of a list are below n.
-func Below(list []uint32, n int) bool {
-	var most [4]uint32 // apart, because each waits for the one before
-	whole := len(list) &^ 3
-	for i := 0; i < whole; i += 4 {
-		x := list[i : i+4 : i+4]
-		most[0], most[1], most[2], most[3] = max(most[0], x[0]), max(most[1], x[1]), max(most[2], x[2]), max(most[3], x[3])
-	}
-	last := max(most[0], most[1], most[2], most[3])
-	for _, x := range list[whole:] {
-		last = max(last, x)
-	}
-	return len(list) == 0 || uint64(last) < uint64(n)
-}
+func Below(list []uint32, n int) bool { return len(list) == 0 || uint64(maxID(list)) < uint64(n) }
 
 // Excess2 returns what takes codes of 2 bits to their numbers, in sums of their products with a
 // vector: 1.5 times the sum of the vector, rounded down.

@@ -229,18 +229,15 @@ const fewIDs = 16
 
 // CheckIDs panics unless all ids are below n.
 func CheckIDs(ids []uint32, n int) {
-	largest := uint32(0)
-	if len(ids) <= fewIDs {
-		largest = maxIDGeneric(ids)
-	} else {
-		largest = maxID(ids)
-	}
-	if len(ids) > 0 && uint64(largest) >= uint64(n) {
+	if !Below(ids, n) {
 		panic("kernels: id out of range")
 	}
 }
 
 func maxID(ids []uint32) uint32 {
+	if len(ids) <= fewIDs {
+		return maxIDGeneric(ids)
+	}
 	whole := len(ids) &^ 15
 	m := maxIDGeneric(ids[whole:])
 	for c := callsOf(whole, MaxCallBytes/4); c.at < c.n; c = c.next() {
