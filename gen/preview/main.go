@@ -26,7 +26,8 @@ func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
 		scores7(l)
-		scores2(l)
+		scores2(l, false)
+		scores2(l, true)
 		lines2(l)
 		selectRows(l)
 		addReach(l)
@@ -146,11 +147,24 @@ func scores7(l emit.Level) {
 	emit.End()
 }
 
-// scores2 adds the products of codes of 2 bits with a vector to scores, for listed panels.
-func scores2(l emit.Level) {
-	l.Function("Scores2", "func(dst, top *float32, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, set int)",
-		"adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.")
-	dst, top := Load(Param("dst"), GP64()), Load(Param("top"), GP64())
+// scores2 adds the products of codes of 2 bits with a vector to scores, for listed panels, and writes the
+// largest score of each, or keeps the panels with a score near a mark.
+func scores2(l emit.Level, keep bool) {
+	const does = "for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes."
+	var top, far, kept, count reg.Register
+	var mark reg.VecVirtual
+	if keep {
+		l.Function("Keep2", "func(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, mark float32) int",
+			"adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, "+does+" It returns the number of these. kept may be list.")
+		far, kept, count = Load(Param("far"), GP64()), Load(Param("kept"), GP64()), GP64()
+		mark = l.BroadcastParam("mark")
+		XORQ(count, count)
+	} else {
+		l.Function("Scores2", "func(dst, top *float32, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, set int)",
+			"adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, "+does)
+		top = Load(Param("top"), GP64())
+	}
+	dst := Load(Param("dst"), GP64())
 	table, list := Load(Param("table"), GP64()), Load(Param("list"), GP64())
 	panels, size := Load(Param("panels"), GP64()), Load(Param("size"), GP64())
 	p, next, at := GP64(), GP64(), GP64()
@@ -219,7 +233,6 @@ func scores2(l emit.Level) {
 	ADDQ(I32(quarters*four), h)
 	DECQ(steps)
 	JNZ(LabelRef("steps"))
-	set := Load(Param("set"), GP64())
 	for part, x := range sum {
 		if l.Bytes == 64 {
 			for i, a := range times[1:] {
@@ -235,8 +248,11 @@ func scores2(l emit.Level) {
 		VCVTDQ2PS(x, x)
 	}
 	scores := Mem{Base: dst, Index: at, Scale: 1}
-	TESTQ(set, set)
-	JNZ(LabelRef("store"))
+	if !keep {
+		set := Load(Param("set"), GP64())
+		TESTQ(set, set)
+		JNZ(LabelRef("store"))
+	}
 	for part := range parts {
 		VADDPS(scores.Offset(l.Bytes*part), sum[part], sum[part])
 	}
@@ -244,13 +260,46 @@ func scores2(l emit.Level) {
 	for part := range parts {
 		VMOVUPS(sum[part], scores.Offset(l.Bytes*part))
 	}
-	most := l.FoldFloats(sum, func(x ...Op) { VMAXPS(x[0], x[1], x[2]) }, func(x ...Op) { VMAXSS(x[0], x[1], x[2]) })
-	VMOVSS(most, Mem{Base: top})
-	ADDQ(I32(four), top)
+	if keep {
+		keepNear(l, sum, mark, far, at, kept, list, count)
+	} else {
+		most := l.FoldFloats(sum, func(x ...Op) { VMAXPS(x[0], x[1], x[2]) }, func(x ...Op) { VMAXSS(x[0], x[1], x[2]) })
+		VMOVSS(most, Mem{Base: top})
+		ADDQ(I32(four), top)
+	}
 	ADDQ(I32(four), list)
 	DECQ(panels)
 	JNZ(LabelRef("panel"))
+	if keep {
+		Store(count, ReturnIndex(0))
+	}
 	emit.End()
+}
+
+// keepNear writes the listed panel to kept, and counts it if one of its scores with an element of far, at
+// a sixteenth of the bytes at, is at least mark.
+func keepNear(l emit.Level, scores []reg.VecVirtual, mark reg.VecVirtual, far reg.Register, at reg.GPVirtual, kept, list, count reg.Register) {
+	panel, near := GP32(), GP32()
+	MOVL(Mem{Base: list}, panel)
+	MOVL(panel, Mem{Base: kept, Index: count, Scale: 4})
+	reach := l.Vec()
+	SHRQ(U8(4), at)
+	VBROADCASTSS(Mem{Base: far, Index: at, Scale: 1}, reach)
+	for _, x := range scores {
+		VADDPS(reach, x, x)
+	}
+	if l.Bytes == 64 {
+		k := K()
+		VCMPPS(U8(greaterEqual), mark, scores[0], k)
+		KMOVW(k, near)
+	} else {
+		VMAXPS(scores[1], scores[0], scores[0])
+		VCMPPS(U8(greaterEqual), mark, scores[0], scores[0])
+		VMOVMSKPS(scores[0], near)
+	}
+	Comment("The carry of 0 - near is 1 unless near is 0.")
+	NEGL(near)
+	ADCQ(I8(0), count)
 }
 
 // quarterSums adds the products of the quarters of the bytes of w with the vectors v, in pairs of bytes:

@@ -514,6 +514,23 @@ notAVX2:
 	MOVB $0, ok+72(FP)
 	RET
 
+// func Keep2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)
+TEXT ·Keep2(SB), NOSPLIT, $0-89
+	CMPB ·hasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+88(FP)
+	JMP  ·keep2AVX512(SB)
+
+notAVX512:
+	CMPB ·hasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+88(FP)
+	JMP  ·keep2AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+88(FP)
+	RET
+
 // func Lines2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32) (ok bool)
 TEXT ·Lines2(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0

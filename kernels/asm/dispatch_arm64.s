@@ -504,6 +504,11 @@ notNEON:
 	MOVB ZR, ok+48(FP)
 	RET
 
+// func Keep2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)
+TEXT ·Keep2(SB), NOSPLIT, $0-89
+	MOVB ZR, ok+88(FP)
+	RET
+
 // func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, ok bool)
 TEXT ·KthOfLanes(SB), NOSPLIT, $0-37
 	MOVBU ·hasNEON(SB), R0

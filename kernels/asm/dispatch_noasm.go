@@ -106,6 +106,11 @@ func Int8PanelBounds(lower *float32, upper *float32, data *byte, panels int, ste
 	return
 }
 
+// Keep2 adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It returns the number of these. kept may be list. It reports false if the CPU has no form of it.
+func Keep2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool) {
+	return
+}
+
 // KthOfLanes stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16. It reports false if the CPU has no form of it.
 func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, ok bool) {
 	return
@@ -171,7 +176,7 @@ func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 	return
 }
 
-// Scores2 adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It reports false if the CPU has no form of it.
+// Scores2 adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It reports false if the CPU has no form of it.
 func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool) {
 	return
 }

@@ -11,6 +11,9 @@ func scores7AVX2(dst *float32, data *byte, panels int, steps int, high *int8, lo
 func scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 
 //go:noescape
+func keep2AVX2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
+
+//go:noescape
 func lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
 
 //go:noescape
@@ -24,6 +27,9 @@ func scores7AVX512(dst *float32, data *byte, panels int, steps int, high *int8, 
 
 //go:noescape
 func scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
+
+//go:noescape
+func keep2AVX512(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
 
 //go:noescape
 func lines2AVX512(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)

@@ -153,9 +153,9 @@ sums:
 // func scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 // Requires: AVX, AVX2, MMX+
 TEXT ·scores2AVX2(SB), NOSPLIT, $0-80
-	// adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
-	MOVQ         dst+0(FP), AX
-	MOVQ         top+8(FP), CX
+	// adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
+	MOVQ         top+8(FP), AX
+	MOVQ         dst+0(FP), CX
 	MOVQ         table+16(FP), DX
 	MOVQ         list+24(FP), BX
 	MOVQ         panels+32(FP), SI
@@ -187,7 +187,7 @@ ahead:
 	IMULQ      DI, R9
 	ADDQ       DX, R9
 	SHLQ       $0x06, R10
-	PREFETCHT0 (AX)(R10*1)
+	PREFETCHT0 (CX)(R10*1)
 	MOVL       (BX), R8
 	MOVQ       R8, R10
 	IMULQ      DI, R8
@@ -240,7 +240,6 @@ steps:
 	ADDQ         $+16, R11
 	DECQ         R12
 	JNZ          steps
-	MOVQ         set+72(FP), R8
 	VPSRAW       $0x02, Y2, Y2
 	VPADDW       Y2, Y0, Y0
 	VPMADDWD     Y6, Y0, Y0
@@ -251,14 +250,15 @@ steps:
 	VPMADDWD     Y6, Y1, Y1
 	VPSUBD       Y7, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
+	MOVQ         set+72(FP), R8
 	TESTQ        R8, R8
 	JNZ          store
-	VADDPS       (AX)(R10*1), Y0, Y0
-	VADDPS       32(AX)(R10*1), Y1, Y1
+	VADDPS       (CX)(R10*1), Y0, Y0
+	VADDPS       32(CX)(R10*1), Y1, Y1
 
 store:
-	VMOVUPS      Y0, (AX)(R10*1)
-	VMOVUPS      Y1, 32(AX)(R10*1)
+	VMOVUPS      Y0, (CX)(R10*1)
+	VMOVUPS      Y1, 32(CX)(R10*1)
 	VMAXPS       Y0, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VMAXPS       X0, X1, X1
@@ -266,11 +266,138 @@ store:
 	VMAXPS       X0, X1, X1
 	VPERMILPS    $0x01, X1, X0
 	VMAXSS       X0, X1, X1
-	VMOVSS       X1, (CX)
-	ADDQ         $+4, CX
+	VMOVSS       X1, (AX)
+	ADDQ         $+4, AX
 	ADDQ         $+4, BX
 	DECQ         SI
 	JNZ          panel
+	VZEROUPPER
+	RET
+
+// func keep2AVX2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
+// Requires: AVX, AVX2, MMX+
+TEXT ·keep2AVX2(SB), NOSPLIT, $0-88
+	// adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It returns the number of these. kept may be list.
+	MOVQ         far+16(FP), AX
+	MOVQ         kept+8(FP), CX
+	VBROADCASTSS mark+76(FP), Y0
+	XORQ         DX, DX
+	MOVQ         dst+0(FP), BX
+	MOVQ         table+24(FP), SI
+	MOVQ         list+32(FP), DI
+	MOVQ         panels+40(FP), R8
+	MOVQ         size+48(FP), R9
+	MOVL         $0x03030303, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Y5
+	MOVL         $0x0c0c0c0c, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Y6
+	MOVL         $0x00010001, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Y7
+	MOVL         excess+72(FP), R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Y8
+
+panel:
+	// The panel some places ahead, or the last one, is prefetched.
+	MOVQ $+8, R10
+	CMPQ R8, R10
+	JGT  ahead
+	MOVQ R8, R10
+	DECQ R10
+
+ahead:
+	MOVL       (DI)(R10*4), R11
+	MOVQ       R11, R12
+	IMULQ      R9, R11
+	ADDQ       SI, R11
+	SHLQ       $0x06, R12
+	PREFETCHT0 (BX)(R12*1)
+	MOVL       (DI), R10
+	MOVQ       R10, R12
+	IMULQ      R9, R10
+	ADDQ       SI, R10
+	SHLQ       $0x06, R12
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	MOVQ       vector+64(FP), R13
+	MOVQ       steps+56(FP), R14
+
+steps:
+	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
+	PREFETCHT0   (R11)
+	VPBROADCASTD (R13), Y9
+	VPBROADCASTD 4(R13), Y10
+	VPBROADCASTD 8(R13), Y11
+	VPBROADCASTD 12(R13), Y12
+	VMOVDQU      (R10), Y13
+	VPAND        Y5, Y13, Y14
+	VPMADDUBSW   Y9, Y14, Y14
+	VPADDW       Y14, Y1, Y1
+	VPAND        Y6, Y13, Y14
+	VPMADDUBSW   Y10, Y14, Y14
+	VPADDW       Y14, Y3, Y3
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y5, Y13, Y14
+	VPMADDUBSW   Y11, Y14, Y14
+	VPADDW       Y14, Y1, Y1
+	VPAND        Y6, Y13, Y14
+	VPMADDUBSW   Y12, Y14, Y14
+	VPADDW       Y14, Y3, Y3
+	VMOVDQU      32(R10), Y13
+	VPAND        Y5, Y13, Y14
+	VPMADDUBSW   Y9, Y14, Y14
+	VPADDW       Y14, Y2, Y2
+	VPAND        Y6, Y13, Y14
+	VPMADDUBSW   Y10, Y14, Y14
+	VPADDW       Y14, Y4, Y4
+	VPSRLW       $0x04, Y13, Y13
+	VPAND        Y5, Y13, Y14
+	VPMADDUBSW   Y11, Y14, Y14
+	VPADDW       Y14, Y2, Y2
+	VPAND        Y6, Y13, Y14
+	VPMADDUBSW   Y12, Y14, Y14
+	VPADDW       Y14, Y4, Y4
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	ADDQ         $+16, R13
+	DECQ         R14
+	JNZ          steps
+	VPSRAW       $0x02, Y3, Y3
+	VPADDW       Y3, Y1, Y1
+	VPMADDWD     Y7, Y1, Y1
+	VPSUBD       Y8, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VPSRAW       $0x02, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDWD     Y7, Y2, Y2
+	VPSUBD       Y8, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VADDPS       (BX)(R12*1), Y1, Y1
+	VADDPS       32(BX)(R12*1), Y2, Y2
+	VMOVUPS      Y1, (BX)(R12*1)
+	VMOVUPS      Y2, 32(BX)(R12*1)
+	MOVL         (DI), R10
+	MOVL         R10, (CX)(DX*4)
+	SHRQ         $0x04, R12
+	VBROADCASTSS (AX)(R12*1), Y3
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y3, Y2, Y2
+	VMAXPS       Y2, Y1, Y1
+	VCMPPS       $0x0d, Y0, Y1, Y1
+	VMOVMSKPS    Y1, R10
+
+	// The carry of 0 - near is 1 unless near is 0.
+	NEGL R10
+	ADCQ $+0, DX
+	ADDQ $+4, DI
+	DECQ R8
+	JNZ  panel
+	MOVQ DX, ret+80(FP)
 	VZEROUPPER
 	RET
 
@@ -804,9 +931,9 @@ sums:
 // func scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+
 TEXT ·scores2AVX512(SB), NOSPLIT, $0-80
-	// adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
-	MOVQ         dst+0(FP), AX
-	MOVQ         top+8(FP), CX
+	// adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
+	MOVQ         top+8(FP), AX
+	MOVQ         dst+0(FP), CX
 	MOVQ         table+16(FP), DX
 	MOVQ         list+24(FP), BX
 	MOVQ         panels+32(FP), SI
@@ -841,7 +968,7 @@ ahead:
 	IMULQ      DI, R9
 	ADDQ       DX, R9
 	SHLQ       $0x06, R10
-	PREFETCHT0 (AX)(R10*1)
+	PREFETCHT0 (CX)(R10*1)
 	MOVL       (BX), R8
 	MOVQ       R8, R10
 	IMULQ      DI, R8
@@ -871,7 +998,6 @@ steps:
 	ADDQ          $+16, R11
 	DECQ          R12
 	JNZ           steps
-	MOVQ          set+72(FP), R8
 	VPSRAD        $0x02, Z1, Z1
 	VPADDD        Z1, Z0, Z0
 	VPSRAD        $0x04, Z4, Z4
@@ -880,12 +1006,13 @@ steps:
 	VPADDD        Z5, Z0, Z0
 	VPSUBD        Z8, Z0, Z0
 	VCVTDQ2PS     Z0, Z0
+	MOVQ          set+72(FP), R8
 	TESTQ         R8, R8
 	JNZ           store
-	VADDPS        (AX)(R10*1), Z0, Z0
+	VADDPS        (CX)(R10*1), Z0, Z0
 
 store:
-	VMOVUPS       Z0, (AX)(R10*1)
+	VMOVUPS       Z0, (CX)(R10*1)
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VMAXPS        Y0, Y1, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -894,11 +1021,112 @@ store:
 	VMAXPS        X1, X0, X0
 	VPERMILPS     $0x01, X0, X1
 	VMAXSS        X1, X0, X0
-	VMOVSS        X0, (CX)
-	ADDQ          $+4, CX
+	VMOVSS        X0, (AX)
+	ADDQ          $+4, AX
 	ADDQ          $+4, BX
 	DECQ          SI
 	JNZ           panel
+	VZEROUPPER
+	RET
+
+// func keep2AVX512(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+
+TEXT ·keep2AVX512(SB), NOSPLIT, $0-88
+	// adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It returns the number of these. kept may be list.
+	MOVQ         far+16(FP), AX
+	MOVQ         kept+8(FP), CX
+	VBROADCASTSS mark+76(FP), Z0
+	XORQ         DX, DX
+	MOVQ         dst+0(FP), BX
+	MOVQ         table+24(FP), SI
+	MOVQ         list+32(FP), DI
+	MOVQ         panels+40(FP), R8
+	MOVQ         size+48(FP), R9
+	MOVL         $0x03030303, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Z3
+	MOVL         $0x0c0c0c0c, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Z4
+	MOVL         $0x30303030, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Z7
+	MOVL         $0xc0c0c0c0, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Z8
+	MOVL         excess+72(FP), R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Z9
+
+panel:
+	// The panel some places ahead, or the last one, is prefetched.
+	MOVQ $+8, R10
+	CMPQ R8, R10
+	JGT  ahead
+	MOVQ R8, R10
+	DECQ R10
+
+ahead:
+	MOVL       (DI)(R10*4), R11
+	MOVQ       R11, R12
+	IMULQ      R9, R11
+	ADDQ       SI, R11
+	SHLQ       $0x06, R12
+	PREFETCHT0 (BX)(R12*1)
+	MOVL       (DI), R10
+	MOVQ       R10, R12
+	IMULQ      R9, R10
+	ADDQ       SI, R10
+	SHLQ       $0x06, R12
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z5, Z5, Z5
+	VXORPS     Z6, Z6, Z6
+	MOVQ       vector+64(FP), R13
+	MOVQ       steps+56(FP), R14
+
+steps:
+	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
+	PREFETCHT0    (R11)
+	VMOVDQU64     (R10), Z10
+	VPANDD        Z3, Z10, Z11
+	VPDPBUSD.BCST (R13), Z11, Z1
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD.BCST 4(R13), Z11, Z2
+	VPANDD        Z7, Z10, Z11
+	VPDPBUSD.BCST 8(R13), Z11, Z5
+	VPANDD        Z8, Z10, Z11
+	VPDPBUSD.BCST 12(R13), Z11, Z6
+	ADDQ          $+64, R10
+	ADDQ          $+64, R11
+	ADDQ          $+16, R13
+	DECQ          R14
+	JNZ           steps
+	VPSRAD        $0x02, Z2, Z2
+	VPADDD        Z2, Z1, Z1
+	VPSRAD        $0x04, Z5, Z5
+	VPADDD        Z5, Z1, Z1
+	VPSRAD        $0x06, Z6, Z6
+	VPADDD        Z6, Z1, Z1
+	VPSUBD        Z9, Z1, Z1
+	VCVTDQ2PS     Z1, Z1
+	VADDPS        (BX)(R12*1), Z1, Z1
+	VMOVUPS       Z1, (BX)(R12*1)
+	MOVL          (DI), R10
+	MOVL          R10, (CX)(DX*4)
+	SHRQ          $0x04, R12
+	VBROADCASTSS  (AX)(R12*1), Z2
+	VADDPS        Z2, Z1, Z1
+	VCMPPS        $0x0d, Z0, Z1, K1
+	KMOVW         K1, R10
+
+	// The carry of 0 - near is 1 unless near is 0.
+	NEGL R10
+	ADCQ $+0, DX
+	ADDQ $+4, DI
+	DECQ R8
+	JNZ  panel
+	MOVQ DX, ret+80(FP)
 	VZEROUPPER
 	RET
 

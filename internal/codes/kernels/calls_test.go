@@ -182,6 +182,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Panels.Bounds, narrow", len(narrowPanels.data), func() { narrowPanels.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Scores7", len(coded.wide), func() { coded.scores7(dst[:coded.rows]) }},
 		{"Scores2", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.scores2(dst[:coded.rows], upper) }},
+		{"Keep2", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.keep2(dst[:coded.rows], manyIDs, long, 0) }},
 		{"Lines2", n * StepBytes, func() { Lines2(dst[:n], lines, ids[:n], make([]int8, LineCodes), 0) }},
 		{"SelectRows", len(coded.list) * StepBytes, func() {
 			SelectRows(manyIDs, make([]float32, PanelRows*len(coded.list)), long[:coded.rows], coded.list, upper)

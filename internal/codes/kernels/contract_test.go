@@ -103,6 +103,8 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Scores2 table", "length of panels", func() { Scores2(f(16), f(1), make([]byte, 63), []uint32{0}, make([]int8, 16), 0, true) }},
 		{"Scores2 dst", "length of dst", func() { Scores2(f(15), f(1), make([]byte, 64), []uint32{0}, make([]int8, 16), 0, true) }},
 		{"Scores2 top", "top is shorter", func() { Scores2(f(16), nil, make([]byte, 64), []uint32{0}, make([]int8, 16), 0, true) }},
+		{"Keep2 far", "far is shorter", func() { Keep2(f(16), []uint32{0}, nil, make([]byte, 64), []uint32{0}, make([]int8, 16), 0, 0) }},
+		{"Keep2 kept", "kept than the list", func() { Keep2(f(16), nil, f(1), make([]byte, 64), []uint32{0}, make([]int8, 16), 0, 0) }},
 		{"Scores2 list", "not in the table", func() { Scores2(f(16), f(1), make([]byte, 64), []uint32{1}, make([]int8, 16), 0, true) }},
 		{"Lines2 table", "not a multiple of a line", func() { Lines2(f(1), make([]byte, 63), []uint32{0}, make([]int8, 256), 0) }},
 		{"Lines2 vector", "not its codes", func() { Lines2(f(1), make([]byte, 64), []uint32{0}, make([]int8, 255), 0) }},

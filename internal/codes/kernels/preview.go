@@ -93,15 +93,10 @@ func Halves7(q int) (high, low int8) {
 // A panel has 16*len(vector)/4 bytes, and dst 16 elements for each panel of the table. The vector has
 // 16, 32, 48, 64 or 80 numbers, none of them -128. top has room for the list.
 func Scores2(dst, top []float32, table []byte, panels []uint32, vector []int8, excess int32, set bool) {
-	if len(vector) > MostPanelCodes {
-		panic("kernels: more than 80 codes of panels")
-	}
-	size := PanelRows * len(vector) / 4
-	n := checkPanels(len(dst), len(table), len(vector), size, step2)
+	size := check2(dst, table, panels, vector)
 	if len(top) < len(panels) {
 		panic("kernels: top is shorter than the list of panels")
 	}
-	checkList(panels, n, "kernels: a panel is not in the table")
 	how := 0
 	if set {
 		how = 1
@@ -116,6 +111,40 @@ func Scores2(dst, top []float32, table []byte, panels []uint32, vector []int8, e
 			scores2Generic(dst, most, table, list, vector, excess, set)
 		}
 	}
+}
+
+// Keep2 adds to scores as Scores2 does, and writes to kept the listed panels of which an element of dst plus
+// the panel's element of far is at least mark, in the order of the list. It returns their number. far has an
+// element for each panel of the table, and kept has room for the list, which it may be.
+func Keep2(dst []float32, kept []uint32, far []float32, table []byte, panels []uint32, vector []int8, excess int32, mark float32) (n int) {
+	size := check2(dst, table, panels, vector)
+	if len(far) < len(dst)/PanelRows || len(kept) < len(panels) {
+		panic("kernels: far is shorter than the table, or kept than the list of panels")
+	}
+	for c := callsOf(len(panels), max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
+		list, room := panels[c.at:c.end], kept[n:n+c.end-c.at] // n <= c.at
+		RaceReadsRows(table, size, list)
+		RaceWritesRows(dst, PanelRows, list)
+		RaceReadsRows(far, 1, list)
+		RaceReads(vector)
+		RaceWrites(room)
+		found, ok := asm.Keep2(&dst[0], &room[0], &far[0], &table[0], &list[0], len(list), size, len(vector)/step2, &vector[0], excess, mark)
+		if !ok {
+			found = keep2Generic(dst, room, far, table, list, vector, excess, mark)
+		}
+		n += found
+	}
+	return n
+}
+
+// check2 returns the bytes of a panel of codes of 2 bits.
+func check2(dst []float32, table []byte, panels []uint32, vector []int8) (size int) {
+	if len(vector) > MostPanelCodes {
+		panic("kernels: more than 80 codes of panels")
+	}
+	size = PanelRows * len(vector) / 4
+	checkList(panels, checkPanels(len(dst), len(table), len(vector), size, step2), "kernels: a panel is not in the table")
+	return size
 }
 
 // Lines2 adds to dst[i], in float32, the score of the i-th listed row of a table of lines: the sum of
@@ -242,26 +271,41 @@ func scores7Generic(dst []float32, panels []byte, high, low []int8, excessHigh, 
 }
 
 func scores2Generic(dst, top []float32, table []byte, panels []uint32, vector []int8, excess int32, set bool) {
-	size := PanelRows * len(vector) / 4
 	for i, p := range panels {
-		out := dst[int(p)*PanelRows:][:PanelRows]
-		for r := range out {
-			at := table[int(p)*size+r*stepCodes:]
-			s := -excess
-			for v := vector; len(v) > 0; v = v[step2:] {
-				codes := binary.LittleEndian.Uint32(at)
-				for j, x := range v[:step2] {
-					s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
-				}
-				at = at[min(StepBytes, len(at)):]
-			}
-			if set {
-				out[r] = 0
-			}
-			out[r] += float32(s)
-		}
-		top[i] = slices.Max(out)
+		top[i] = panel2Generic(dst, table, p, vector, excess, set)
 	}
+}
+
+func keep2Generic(dst []float32, kept []uint32, far []float32, table []byte, panels []uint32, vector []int8, excess int32, mark float32) (n int) {
+	for _, p := range panels {
+		kept[n] = p
+		if panel2Generic(dst, table, p, vector, excess, false)+far[p] >= mark {
+			n++
+		}
+	}
+	return n
+}
+
+// panel2Generic is Scores2 for a panel, whose largest score it returns.
+func panel2Generic(dst []float32, table []byte, p uint32, vector []int8, excess int32, set bool) float32 {
+	size := PanelRows * len(vector) / 4
+	out := dst[int(p)*PanelRows:][:PanelRows]
+	for r := range out {
+		at := table[int(p)*size+r*stepCodes:]
+		s := -excess
+		for v := vector; len(v) > 0; v = v[step2:] {
+			codes := binary.LittleEndian.Uint32(at)
+			for j, x := range v[:step2] {
+				s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
+			}
+			at = at[min(StepBytes, len(at)):]
+		}
+		if set {
+			out[r] = 0
+		}
+		out[r] += float32(s)
+	}
+	return slices.Max(out)
 }
 
 func lines2Generic(dst []float32, table []byte, rows []uint32, vector []int8, excess int32) {

@@ -125,6 +125,64 @@ func (p *codedPanels) scores2(dst, top []float32) {
 	Scores2(dst, top, p.narrow, p.list, p.high[:p.few], Excess2(p.high[:p.few]), p.before == nil)
 }
 
+// keep2 is scores2 that keeps panels, in a list of its own.
+func (p *codedPanels) keep2(dst []float32, kept []uint32, far []float32, mark float32) []uint32 {
+	return kept[:Keep2(dst, kept, far, p.narrow, p.list, p.high[:p.few], Excess2(p.high[:p.few]), mark)]
+}
+
+// checkKeep compares the scores and the panels of Keep2 with their definition, for marks at, above and below
+// scores, and with kept panels in place of the list.
+func (p *codedPanels) checkKeep(t fataler, r *rand.Rand) {
+	t.Helper()
+	_, want, top := p.want()
+	far := make([]float32, p.rows/PanelRows)
+	for i := range far {
+		far[i] = float32(r.IntN(200))
+	}
+	at := r.IntN(len(p.list))
+	mark := top[at] + far[p.list[at]] + float32(r.IntN(3)-1)
+	var keep []uint32
+	for i, panel := range p.list {
+		if top[i]+far[panel] >= mark {
+			keep = append(keep, panel)
+		}
+	}
+	for _, level := range simdtest.Levels() {
+		restore := simd.Set(level)
+		for _, same := range []bool{false, true} {
+			scores, q := slices.Clone(p.before), *p
+			q.list = slices.Clone(p.list)
+			kept := q.list
+			if !same {
+				kept = make([]uint32, len(q.list))
+			}
+			if got := q.keep2(scores, kept, far, mark); !slices.Equal(got, keep) {
+				t.Fatalf("Keep2 of %d rows of %d, level %s: found the panels %v, want %v", p.rows, p.dim, level, got, keep)
+			}
+			for _, panel := range p.list {
+				if from := panel * PanelRows; !slices.Equal(scores[from:from+PanelRows], want[from:from+PanelRows]) {
+					t.Fatalf("Keep2 of %d rows of %d, level %s: found other scores of panel %d", p.rows, p.dim, level, panel)
+				}
+			}
+		}
+		restore()
+	}
+}
+
+// Panels are kept if a score is at most that far below the mark, in the order of the list.
+func TestPanelsNearAMarkAreKept(t *testing.T) {
+	check := func(t fataler, r *rand.Rand, panels, dim int) {
+		p := newCodedPanels(r, panels, dim, makeBytes, makeInts)
+		if p.before = make([]float32, p.rows); len(p.list) > 0 {
+			p.checkKeep(t, r)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(1, 9).Draw(t, "panels"), 16*rapid.IntRange(1, 5).Draw(t, "steps"))
+	})
+	check(t, newRand(8), 3000, 48) // more than one call of assembly
+}
+
 const canary = 0x1p99
 
 func (p *codedPanels) check(t fataler) {

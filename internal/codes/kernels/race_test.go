@@ -49,6 +49,7 @@ func raceCases() []raceCase {
 	places, selected := make([]uint32, PanelRows*len(coded.list)), make([]float32, PanelRows*len(coded.list))
 	lines, line := make([]byte, n*StepBytes), make([]int8, LineCodes)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
+	kept := make([]uint32, len(coded.list))
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
 		{"Scan writes dst", func() { Scan(dst, rows, nil, h) }, look(&dst[50])},
@@ -119,6 +120,9 @@ func raceCases() []raceCase {
 		{"Scores2 reads the table", func() { coded.scores2(dst, upper) }, func() { coded.narrow[len(coded.narrow)/coded.rows*PanelRows*int(coded.list[3])] = 1 }},
 		{"Scores2 reads the list", func() { coded.scores2(dst, upper) }, func() { coded.list[3] = 1 }},
 		{"Scores2 reads the vector", func() { coded.scores2(dst, upper) }, func() { coded.high[5] = 1 }},
+		{"Keep2 writes dst", func() { coded.keep2(dst, kept, upper, 0) }, look(&dst[PanelRows*coded.list[3]])},
+		{"Keep2 writes kept", func() { coded.keep2(dst, kept, upper, 0) }, func() { sink += float32(kept[3]) }},
+		{"Keep2 reads far", func() { coded.keep2(dst, kept, upper, 0) }, func() { upper[coded.list[3]] = 1 }},
 		{"Lines2 writes dst", func() { Lines2(dst, lines, ids, line, 0) }, look(&dst[7])},
 		{"Lines2 reads the table", func() { Lines2(dst, lines, ids, line, 0) }, func() { lines[9*StepBytes+5] = 1 }},
 		{"Lines2 reads the list", func() { Lines2(dst, lines, ids, line, 0) }, func() { ids[3] = 3 }},

@@ -214,11 +214,31 @@ func (l *Look) add(j int, panels []uint32, top []float32) {
 		}
 		return
 	}
-	l.Stats.Looked += uint64(min(len(panels)*kernels.PanelRows, p.Labels) * (to - from) / p.Codes)
+	l.looked(j, len(panels)*kernels.PanelRows)
 	kernels.Scores2(l.scores, top, l.model.tables[j], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), j == 0)
 	if j == 0 {
 		l.empty(panels, top)
 	}
+}
+
+// keep adds the codes of a later stage of panels to the scores of some panels, and leaves those of which a
+// score is at most that far below the mark.
+func (l *Look) keep(j int, panels []uint32, far []float32) []uint32 {
+	p := l.parts
+	from, to := p.Stage(j)
+	if from == to {
+		return slices.DeleteFunc(panels, func(panel uint32) bool {
+			return slices.Max(l.scores[panel*kernels.PanelRows:][:kernels.PanelRows])+far[panel] < l.Mark
+		})
+	}
+	l.looked(j, len(panels)*kernels.PanelRows)
+	return panels[:kernels.Keep2(l.scores, panels, far, l.model.tables[j], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), l.Mark)]
+}
+
+// looked counts the codes of a stage of some rows.
+func (l *Look) looked(j, rows int) {
+	from, to := l.parts.Stage(j)
+	l.Stats.Looked += uint64(min(rows, l.parts.Labels) * (to - from) / l.parts.Codes)
 }
 
 // empty takes the rows of the last panel that have no label out, if it is the last of some.
@@ -239,7 +259,7 @@ func (l *Look) empty(panels []uint32, top []float32) {
 func (l *Look) refine(j int, rows []uint32, scores []float32) {
 	p := l.parts
 	if from, to := p.Stage(j); from < to {
-		l.Stats.Looked += uint64(len(rows) * (to - from) / p.Codes)
+		l.looked(j, len(rows))
 		kernels.Lines2(scores, l.model.tables[j], rows, l.codes[from:to], kernels.Excess2(l.codes[from:to]))
 	}
 }
@@ -402,18 +422,13 @@ func (l *Look) narrow(reach float64, sum bool) {
 	}
 	list := l.list[:kernels.SelectAtLeast(l.list, l.wide, l.Mark)]
 	for j := 1; j < PanelStages; j++ {
-		l.add(j, list, l.top)
 		if sum {
 			for _, panel := range list {
 				l.stage[panel] = uint8(j)
 			}
 		}
-		far, n := l.reaches(j, reach), 0
-		for i, panel := range list {
-			list[n] = panel
-			n += one(l.top[i]+far[panel] >= l.Mark)
-		}
-		list = list[:n]
+		far := l.reaches(j, reach)
+		list = l.keep(j, list, far)
 		for _, panel := range l.early {
 			if j < PanelStages-1 && int(l.stage[panel]) == j && l.best[panel]+far[panel] >= l.Mark {
 				list = append(list, panel)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/codes/kernels"
 	"github.com/learning-to-screen/l2s/internal/ground/parallel"
 	"github.com/learning-to-screen/l2s/internal/search/exact"
@@ -29,13 +30,10 @@ func steps(from, step float64, n int) (x []float64) {
 // rung.
 var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 
-// Held-out contexts are of the texts that the coordinates were made from. The labels of a language that
-// these do not have take farther distances: of eight such languages, with Gemma 3 270M, up to
-// these times as far. So the misses of a rung are estimated by one with smaller distances.
-const (
-	otherReach      = 1.4
-	otherDeviations = 1.6
-)
+// otherReach is how many times as far searches look as held-out contexts need. These are of texts like those
+// that the coordinates were made from, though of other kinds. Of eight languages that no text of the maker
+// had, Gemma 3 270M misses half as many of the five best labels with it.
+const otherReach = 1.1
 
 // need has the settings that the search for one label takes: what it is found by without them is
 // below 0.
@@ -43,9 +41,8 @@ type need struct{ reach, deviations float32 }
 
 // survey has the needs of held-out contexts and their costs, found by a look at all labels.
 type survey struct {
-	n, k  int
-	first []need // of the best labels
-	best  []need // of the k best labels of each context
+	n, k int
+	best []need // of the k best labels of each context
 	// For each of some of the contexts, the share of the codes within each reach, and the number of
 	// labels within each of the deviations.
 	costs        int
@@ -66,7 +63,7 @@ func (m *maker) places() []int {
 // survey looks at all labels for each of the held-out contexts, whose best labels are given.
 func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, places []int, done func(int)) (*survey, error) {
 	n := len(held) / m.Dim
-	v := &survey{n: n, k: m.K, first: make([]need, n), best: make([]need, n*m.K), costs: (n + costEvery - 1) / costEvery}
+	v := &survey{n: n, k: m.K, best: make([]need, n*m.K), costs: (n + costEvery - 1) / costEvery}
 	v.looked, v.kept = make([]float32, v.costs*len(reaches)), make([]float32, v.costs*len(deviations))
 	var spreads [previewing.Stages][]float64
 	for j := range spreads {
@@ -115,9 +112,6 @@ func (m *maker) survey(ctx context.Context, model *previewing.Model, held []floa
 	for i := range raw {
 		reach, deviations := m.Takes(&raw[i])
 		v.best[i] = need{float32(max(reach, -1)), float32(max(deviations, -1))}
-	}
-	for c := range v.first {
-		v.first[c] = v.best[c*m.K]
 	}
 	type room struct {
 		s   *previewing.Searcher
@@ -203,29 +197,23 @@ func sumUp(x []float32) {
 	}
 }
 
-// option is a setting of a rung for looking or for scoring in full: its bound, its misses and its
-// cost.
+// option is a setting of a rung for looking or for scoring in full: its bound, the best labels that it
+// misses, and its cost.
 type option struct {
-	bound            float64
-	miss1, missK     float64 // estimates, as shares
-	cost             float64
-	missed1, missedK int
+	bound  float64
+	missed *bitset.Set // places of survey.best
+	cost   float64
 }
 
 // options returns the settings that miss less than all settings that take less time, by ascending
-// time. A setting has the misses of one that looks less far by a factor.
+// time. A setting has the misses of one that is smaller by a factor.
 func (v *survey) options(bounds []float64, factor float64, amounts []float32, takes func(amount float64) float64, of func(n need) float32) []option {
 	var list []option
 	for at, bound := range bounds {
-		o := option{bound: bound}
-		for c := range v.n {
-			if float64(of(v.first[c])) > bound/factor {
-				o.missed1++
-			}
-			for _, x := range v.best[c*v.k : (c+1)*v.k] {
-				if float64(of(x)) > bound/factor {
-					o.missedK++
-				}
+		o := option{bound: bound, missed: bitset.New(len(v.best))}
+		for i, x := range v.best {
+			if float64(of(x)) > bound/factor {
+				o.missed.Add(uint32(i))
 			}
 		}
 		for c := range v.costs {
@@ -233,31 +221,12 @@ func (v *survey) options(bounds []float64, factor float64, amounts []float32, ta
 		}
 		list = append(list, o)
 	}
-	// A setting that misses hardly any labels misses few best labels, so that one more would
-	// decide. So four fifths of the estimate are the missed part of the k best labels, times the
-	// ratio of best labels to k best labels in the misses of other settings.
-	one, some := 0.0, 0.0
-	for _, o := range list {
-		if o.missed1 >= fewMissed && o.missed1 < v.n/4 {
-			one += float64(o.missed1)
-			some += float64(o.missedK) / float64(v.k)
-		}
-	}
-	ratio := 1.0
-	if some > 0 {
-		ratio = one / some
-	}
-	for i := range list {
-		o := &list[i]
-		o.missK = float64(o.missedK) / float64(v.n*v.k)
-		o.miss1 = (float64(o.missed1)/float64(v.n) + float64(4*ratio*o.missK)) / 5
-	}
 	slices.SortStableFunc(list, func(a, b option) int {
-		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.missK, b.missK), cmp.Compare(a.miss1, b.miss1))
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.missed.Count(), b.missed.Count()))
 	})
 	var front []option
-	for _, o := range list {
-		if !slices.ContainsFunc(front, func(x option) bool { return x.miss1 <= o.miss1 && x.missK <= o.missK }) {
+	for _, o := range list { // of two settings one finds what the other does
+		if !slices.ContainsFunc(front, func(x option) bool { return x.missed.Count() <= o.missed.Count() }) {
 			front = append(front, o)
 		}
 	}
@@ -274,18 +243,13 @@ func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 	// times as long.
 	codes, row, crowd := float64(m.Labels*m.RowBytes()), float64(6*m.Dim), float64(m.Crowd(m.K))
 	looks := v.options(reaches, otherReach, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
-	keeps := v.options(deviations, otherDeviations, v.kept, func(n float64) float64 {
+	keeps := v.options(deviations, 1, v.kept, func(n float64) float64 {
 		if n > crowd {
 			return float64(m.Labels * m.Dim) // of the exact layer
 		}
 		return row * n
 	}, func(n need) float32 { return n.deviations })
-	var pairs []pair
-	for _, a := range looks {
-		for _, b := range keeps {
-			pairs = append(pairs, pair{a, b, a.miss1 + b.miss1, a.missK + b.missK, a.cost + b.cost})
-		}
-	}
+	pairs := v.pairs(looks, keeps)
 	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.cost, b.cost) })
 	normal := v.least(pairs, miss1, missK)
 	// From the normal rung on, others look less far, or farther.
@@ -309,7 +273,40 @@ func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 // pair is a rung to choose.
 type pair struct {
 	look, keep         option
-	miss1, missK, cost float64
+	miss1, missK, cost float64 // the misses are estimates, as shares
+}
+
+// pairs returns all pairs of settings. A label that both miss is one miss.
+func (v *survey) pairs(looks, keeps []option) (pairs []pair) {
+	one, some := 0.0, 0.0 // missed parts of the best labels, and of the k best labels
+	for _, a := range looks {
+		for _, b := range keeps {
+			first, all := 0, 0
+			for i := range v.best {
+				if id := uint32(i); a.missed.Has(id) || b.missed.Has(id) {
+					if all++; i%v.k == 0 {
+						first++
+					}
+				}
+			}
+			p := pair{a, b, float64(first) / float64(v.n), float64(all) / float64(v.n*v.k), a.cost + b.cost}
+			if pairs = append(pairs, p); first >= fewMissed && first < v.n/4 {
+				one, some = one+p.miss1, some+p.missK
+			}
+		}
+	}
+	// A pair that misses hardly any labels misses few best labels, so that one more would decide. So four
+	// fifths of the estimate are the missed part of the k best labels, times the ratio of best labels to k
+	// best labels in the misses of other pairs.
+	ratio := 1.0
+	if some > 0 {
+		ratio = one / some
+	}
+	for i := range pairs {
+		p := &pairs[i]
+		p.miss1 = (p.miss1 + float64(4*ratio*p.missK)) / 5
+	}
+	return pairs
 }
 
 // between returns the pairs between two others, these among them.

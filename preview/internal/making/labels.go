@@ -161,7 +161,7 @@ func (m *maker) allot(ctx context.Context) error {
 // coded are all labels with their codes.
 type coded struct {
 	codes  []byte                       // packed
-	near   []float32                    // the first coordinates and the rise, which tell labels that are alike
+	near   []float32                    // what tells labels that are alike
 	left   [previewing.Stages][]float64 // the squares of what codes leave
 	rises  [previewing.Stages][]rise
 	beyond []float64 // the same, outside the coordinates
@@ -173,7 +173,14 @@ type coded struct {
 // the largest in contexts of any kind.
 type rise struct{ share, atMark float32 }
 
-const nearIn = 24
+// Labels are alike if their scores, and the distances that they may be from them, are in all contexts: if
+// their first coordinates are, their rises after the first two stages, and how much these leave of them. All
+// are logits; the weights are of Gemma 3 270M.
+const (
+	nearIn    = 24 // coordinates
+	nearRise  = 0.5
+	nearReach = 6
+)
 
 // kind is what contexts of a kind have in coordinates: their mean, their covariance, and the sum of the
 // variances over the one of all contexts, which stands for the part outside the coordinates too.
@@ -245,7 +252,8 @@ func partsOf[F float32 | float64](x []F, dim, least int) (parts [][]F) {
 // label is M w', M the covariance of contexts of a kind.
 func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded, error) {
 	n, size := m.Labels, m.RowBytes()
-	dim := min(nearIn, m.Coordinates) + 1
+	coordinates := min(nearIn, m.Coordinates)
+	dim := coordinates + 3
 	x := &coded{codes: make([]byte, n*size), near: make([]float32, n*dim), beyond: make([]float64, n), far: make([]float64, n)}
 	for j := range x.left {
 		x.left[j] = make([]float64, n)
@@ -276,8 +284,9 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 	return x, eachLabel(ctx, m, fresh, func(w worker, id int) {
 		w.read(id)
 		a, more := w.a[:m.Coordinates], w.a[m.Coordinates:]
-		for i := range dim - 1 {
-			x.near[id*dim+i] = float32(a[i])
+		near := x.near[id*dim : (id+1)*dim]
+		for i := range coordinates {
+			near[i] = float32(a[i])
 		}
 		for i := range m.Probes {
 			x.beyond[id] += float64(more[i] * more[i])
@@ -308,7 +317,8 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 			}
 			x.rises[j][id] = most
 		}
-		x.near[(id+1)*dim-1] = x.rises[0][id].atMark
+		near[coordinates], near[coordinates+1] = nearRise*x.rises[0][id].atMark, x.rises[1][id].atMark
+		near[coordinates+2] = float32(nearReach * math.Sqrt(x.left[1][id]+x.beyond[id]))
 		panel := min(m.Codes, previewing.PanelCodes)
 		encode.PackCodes2(x.codes[id*size:], w.codes[:panel])
 		for c := panel; c < m.Codes; c += kernels.LineCodes {

@@ -35,7 +35,7 @@ const (
 	mostStates  = 8192 // for the moments
 	mostHeldOut = 2048
 	leastStates = 64
-	heldRuns    = 64 // of states
+	heldRuns    = 16 // of states
 	markStates  = 64
 )
 

@@ -359,7 +359,7 @@ func TestCoordinatesAreWhite(t *testing.T) {
 				if a == b {
 					want = 1
 				}
-				if off := math.Abs(second.Row(a)[b] - want); off > 0.25 {
+				if off := math.Abs(second.Row(a)[b] - want); off > 0.35 {
 					t.Errorf("E[z_%d z_%d]: found %v, want %v", a, b, second.Row(a)[b], want)
 				}
 			}
@@ -1339,14 +1339,36 @@ func TestSettingsAllowForOtherTexts(t *testing.T) {
 		needs := rapid.SliceOfN(rapid.Float32Range(2, 9), 1, 20).Draw(t, "needs")
 		v := survey{n: len(needs), k: 1}
 		for _, x := range needs {
-			v.first = append(v.first, need{reach: x})
+			v.best = append(v.best, need{reach: x})
 		}
-		v.best = v.first
 		found := v.options(reaches, otherReach, nil, nil, func(n need) float32 { return n.reach })[0]
-		want := float64(slices.Max(needs)) * otherReach
+		want := float64(slices.Max(needs)) * otherReach * (1 - 1e-12)
 		at := slices.Index(reaches, found.bound)
-		if found.miss1 != 0 || found.bound < want || at > 0 && reaches[at-1] >= want {
-			t.Fatalf("found the reach %v with %v missed, expected the first of at least %v", found.bound, found.miss1, want)
+		if missed := found.missed.Count(); missed != 0 || found.bound < want || at > 0 && reaches[at-1] >= want {
+			t.Fatalf("found the reach %v with %v missed, expected the first of at least %v", found.bound, missed, want)
+		}
+	})
+}
+
+// A best label that takes both a far look and many deviations, as one of a row that codes tell little of
+// does, is one miss, so it does not make all searches look farther.
+func TestALabelThatBothSettingsMissIsOneMiss(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) need {
+			return need{rapid.Float32Range(0, 9).Draw(t, "reach"), rapid.Float32Range(0, 9).Draw(t, "deviations")}
+		}), 1, 20).Draw(t, "needs")
+		v := survey{n: len(list), k: 1, best: list}
+		looks := v.options([]float64{4}, 1, nil, nil, func(n need) float32 { return n.reach })
+		keeps := v.options([]float64{4}, 1, nil, nil, func(n need) float32 { return n.deviations })
+		missed := 0
+		for _, n := range list {
+			if n.reach > 4 || n.deviations > 4 {
+				missed++
+			}
+		}
+		found, want := v.pairs(looks, keeps)[0], float64(missed)/float64(len(list))
+		if math.Abs(found.miss1-want) > 1e-9 || math.Abs(found.missK-want) > 1e-9 {
+			t.Fatalf("found misses of %v and %v, expected %v", found.miss1, found.missK, want)
 		}
 	})
 }
