@@ -29,8 +29,8 @@ type Options struct {
 	// K is the k of the second precision: 0 for 5.
 	K int
 	// HeldOut are states, row-major, that the steps are measured on, in the order of their text.
-	// None: every fourth run of the states, of which the model is then not made. Of these 2,048 count at
-	// most, and of the others 8,192, from all parts of the states.
+	// None: every fourth of 16 runs of the states, of which the model is then not made. Of these 2,048
+	// count at most, and of the others 8,192, from all parts of the states.
 	HeldOut []float32
 	// Precision1 and PrecisionK are the least precision of the step for requests that name no
 	// budget: 0 for 0.9995 and 0.998. If no step has it, requests use the step that scores most

@@ -342,23 +342,29 @@ func lines2(l emit.Level) {
 	if l.Bytes == 32 {
 		one = bytes(l, 0x00010001)
 	}
-	row, ahead := GP64(), GP64()
-	Label("row")
-	Comment("The row some places ahead, or the last one, is prefetched.")
-	MOVQ(I32(rowsAhead), ahead)
-	CMPQ(rows, ahead)
-	JGT(LabelRef("ahead"))
-	MOVQ(rows, ahead)
-	DECQ(ahead)
-	Label("ahead")
-	MOVL(Mem{Base: list, Index: ahead, Scale: 4}, row.As32())
-	SHLQ(U8(6), row)
-	PREFETCHT0(Mem{Base: table, Index: row, Scale: 1})
-	MOVL(Mem{Base: list}, row.As32())
-	SHLQ(U8(6), row)
-	w, t, sum := l.Vec(), l.Vec(), l.Vec()
-	emit.Zero(sum)
-	if l.Bytes == 64 {
+	row := GP64()
+	find := func(place Mem) {
+		MOVL(place, row.As32())
+		SHLQ(U8(6), row)
+	}
+	// ask asks for n rows some places ahead, or for the last ones.
+	ask := func(n int) {
+		Comment("The rows some places ahead, or the last ones, are prefetched.")
+		ahead, label := GP64(), emit.Name("ahead", n)
+		MOVQ(rows, ahead)
+		SUBQ(I32(n), ahead)
+		CMPQ(ahead, I32(rowsAhead))
+		JLE(LabelRef(label))
+		MOVQ(I32(rowsAhead), ahead)
+		Label(label)
+		for k := range n {
+			find(Mem{Base: list, Index: ahead, Scale: 4, Disp: four * k})
+			PREFETCHT0(Mem{Base: table, Index: row, Scale: 1})
+		}
+	}
+	// products leaves the sums of the products of the row in the lanes of sum.
+	products := func(sum reg.VecVirtual) {
+		w, t := l.Vec(), l.Vec()
 		VMOVDQU64(Mem{Base: table, Index: row, Scale: 1}, w)
 		for i := range quarters {
 			if i > 0 {
@@ -367,7 +373,43 @@ func lines2(l emit.Level) {
 			VPANDD(masks[0], w, t)
 			VPDPBUSD(v[0][i], t, sum)
 		}
+	}
+	if l.Bytes == 64 {
+		taken := XMM()
+		VMOVD(excess.As32(), taken)
+		VPBROADCASTD(taken, taken)
+		Label("rows")
+		CMPQ(rows, I32(four))
+		JL(LabelRef("rest"))
+		ask(four)
+		sums := l.Vecs(four)
+		emit.Zero(sums...)
+		for k, sum := range sums {
+			find(Mem{Base: list, Disp: four * k})
+			products(sum)
+		}
+		x := sumsOfFour(sums)
+		VPSUBD(taken, x, x)
+		VCVTDQ2PS(x, x)
+		VADDPS(Mem{Base: dst}, x, x)
+		VMOVUPS(x, Mem{Base: dst})
+		ADDQ(I32(four*four), dst)
+		ADDQ(I32(four*four), list)
+		SUBQ(I32(four), rows)
+		JMP(LabelRef("rows"))
+		Label("rest")
+		TESTQ(rows, rows)
+		JZ(LabelRef("end"))
+	}
+	Label("row")
+	ask(1)
+	find(Mem{Base: list})
+	sum := l.Vec()
+	emit.Zero(sum)
+	if l.Bytes == 64 {
+		products(sum)
 	} else {
+		w, t := l.Vec(), l.Vec()
 		half := l.Vec() // sums of the second and the last quarters, times 4
 		emit.Zero(half)
 		for part := range parts {
@@ -390,5 +432,25 @@ func lines2(l emit.Level) {
 	ADDQ(I32(four), list)
 	DECQ(rows)
 	JNZ(LabelRef("row"))
+	Label("end")
 	emit.End()
+}
+
+// sumsOfFour returns the sums of the int32 lanes of four registers of AVX-512 in a register.
+func sumsOfFour(v []reg.VecVirtual) reg.VecVirtual {
+	t := emit.AVX512.Vec()
+	for r := 0; r < four; r += 2 {
+		VPUNPCKLDQ(v[r+1], v[r], t)
+		VPUNPCKHDQ(v[r+1], v[r], v[r])
+		VPADDD(t, v[r], v[r])
+	}
+	VPUNPCKLQDQ(v[2], v[0], t)
+	VPUNPCKHQDQ(v[2], v[0], v[0])
+	VPADDD(t, v[0], v[0])
+	y, x := YMM(), XMM()
+	VEXTRACTI64X4(U8(1), v[0], y)
+	VPADDD(v[0].AsY(), y, y)
+	VEXTRACTI128(U8(1), y, x)
+	VPADDD(y.AsX(), x, x)
+	return x
 }

@@ -430,61 +430,61 @@ TEXT ·lines2AVX2(SB), NOSPLIT, $0-44
 	VPBROADCASTD X10, Y10
 
 row:
-	// The row some places ahead, or the last one, is prefetched.
-	MOVQ $+32, DI
-	CMPQ BX, DI
-	JGT  ahead
+	// The rows some places ahead, or the last ones, are prefetched.
 	MOVQ BX, DI
-	DECQ DI
+	SUBQ $+1, DI
+	CMPQ DI, $+32
+	JLE  ahead1
+	MOVQ $+32, DI
 
-ahead:
+ahead1:
 	MOVL       (DX)(DI*4), DI
 	SHLQ       $0x06, DI
 	PREFETCHT0 (CX)(DI*1)
 	MOVL       (DX), DI
 	SHLQ       $0x06, DI
-	VXORPS     Y13, Y13, Y13
+	VXORPS     Y11, Y11, Y11
 	VXORPS     Y14, Y14, Y14
-	VMOVDQU    (CX)(DI*1), Y11
-	VPAND      Y8, Y11, Y12
-	VPMADDUBSW Y0, Y12, Y12
-	VPADDW     Y12, Y13, Y13
-	VPAND      Y9, Y11, Y12
-	VPMADDUBSW Y1, Y12, Y12
-	VPADDW     Y12, Y14, Y14
-	VPSRLW     $0x04, Y11, Y11
-	VPAND      Y8, Y11, Y12
-	VPMADDUBSW Y2, Y12, Y12
-	VPADDW     Y12, Y13, Y13
-	VPAND      Y9, Y11, Y12
-	VPMADDUBSW Y3, Y12, Y12
-	VPADDW     Y12, Y14, Y14
-	VMOVDQU    32(CX)(DI*1), Y11
-	VPAND      Y8, Y11, Y12
-	VPMADDUBSW Y4, Y12, Y12
-	VPADDW     Y12, Y13, Y13
-	VPAND      Y9, Y11, Y12
-	VPMADDUBSW Y5, Y12, Y12
-	VPADDW     Y12, Y14, Y14
-	VPSRLW     $0x04, Y11, Y11
-	VPAND      Y8, Y11, Y12
-	VPMADDUBSW Y6, Y12, Y12
-	VPADDW     Y12, Y13, Y13
-	VPAND      Y9, Y11, Y12
-	VPMADDUBSW Y7, Y12, Y12
-	VPADDW     Y12, Y14, Y14
+	VMOVDQU    (CX)(DI*1), Y12
+	VPAND      Y8, Y12, Y13
+	VPMADDUBSW Y0, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPAND      Y9, Y12, Y13
+	VPMADDUBSW Y1, Y13, Y13
+	VPADDW     Y13, Y14, Y14
+	VPSRLW     $0x04, Y12, Y12
+	VPAND      Y8, Y12, Y13
+	VPMADDUBSW Y2, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPAND      Y9, Y12, Y13
+	VPMADDUBSW Y3, Y13, Y13
+	VPADDW     Y13, Y14, Y14
+	VMOVDQU    32(CX)(DI*1), Y12
+	VPAND      Y8, Y12, Y13
+	VPMADDUBSW Y4, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPAND      Y9, Y12, Y13
+	VPMADDUBSW Y5, Y13, Y13
+	VPADDW     Y13, Y14, Y14
+	VPSRLW     $0x04, Y12, Y12
+	VPAND      Y8, Y12, Y13
+	VPMADDUBSW Y6, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPAND      Y9, Y12, Y13
+	VPMADDUBSW Y7, Y13, Y13
+	VPADDW     Y13, Y14, Y14
 
 	// Sums of eight products with up to 4*3 are at most 8*12*128 in magnitude.
 	VPSRAW       $0x02, Y14, Y14
-	VPADDW       Y14, Y13, Y13
-	VPMADDWD     Y10, Y13, Y13
-	VEXTRACTI128 $0x01, Y13, X11
-	VPADDD       X13, X11, X11
-	VPSHUFD      $0x0e, X11, X12
-	VPADDD       X12, X11, X11
-	VPSHUFD      $0x01, X11, X12
-	VPADDD       X12, X11, X11
-	VMOVD        X11, DI
+	VPADDW       Y14, Y11, Y11
+	VPMADDWD     Y10, Y11, Y11
+	VEXTRACTI128 $0x01, Y11, X12
+	VPADDD       X11, X12, X12
+	VPSHUFD      $0x0e, X12, X11
+	VPADDD       X11, X12, X12
+	VPSHUFD      $0x01, X12, X11
+	VPADDD       X11, X12, X12
+	VMOVD        X12, DI
 	SUBL         SI, DI
 	VXORPS       X11, X11, X11
 	VCVTSI2SSL   DI, X11, X11
@@ -1150,43 +1150,155 @@ TEXT ·lines2AVX512(SB), NOSPLIT, $0-44
 	VMOVD        SI, X5
 	VPBROADCASTD X5, Z5
 	MOVL         excess+40(FP), SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, X5
+
+rows:
+	CMPQ BX, $+4
+	JL   rest
+
+	// The rows some places ahead, or the last ones, are prefetched.
+	MOVQ BX, R8
+	SUBQ $+4, R8
+	CMPQ R8, $+32
+	JLE  ahead4
+	MOVQ $+32, R8
+
+ahead4:
+	MOVL          (DX)(R8*4), DI
+	SHLQ          $0x06, DI
+	PREFETCHT0    (CX)(DI*1)
+	MOVL          4(DX)(R8*4), DI
+	SHLQ          $0x06, DI
+	PREFETCHT0    (CX)(DI*1)
+	MOVL          8(DX)(R8*4), DI
+	SHLQ          $0x06, DI
+	PREFETCHT0    (CX)(DI*1)
+	MOVL          12(DX)(R8*4), DI
+	SHLQ          $0x06, DI
+	PREFETCHT0    (CX)(DI*1)
+	VXORPS        Z6, Z6, Z6
+	VXORPS        Z7, Z7, Z7
+	VXORPS        Z8, Z8, Z8
+	VXORPS        Z9, Z9, Z9
+	MOVL          (DX), DI
+	SHLQ          $0x06, DI
+	VMOVDQU64     (CX)(DI*1), Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z0, Z11, Z6
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z1, Z11, Z6
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z2, Z11, Z6
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z3, Z11, Z6
+	MOVL          4(DX), DI
+	SHLQ          $0x06, DI
+	VMOVDQU64     (CX)(DI*1), Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z0, Z11, Z7
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z1, Z11, Z7
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z2, Z11, Z7
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z3, Z11, Z7
+	MOVL          8(DX), DI
+	SHLQ          $0x06, DI
+	VMOVDQU64     (CX)(DI*1), Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z0, Z11, Z8
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z1, Z11, Z8
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z2, Z11, Z8
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z3, Z11, Z8
+	MOVL          12(DX), DI
+	SHLQ          $0x06, DI
+	VMOVDQU64     (CX)(DI*1), Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z0, Z11, Z9
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z1, Z11, Z9
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z2, Z11, Z9
+	VPSRLW        $0x02, Z10, Z10
+	VPANDD        Z4, Z10, Z11
+	VPDPBUSD      Z3, Z11, Z9
+	VPUNPCKLDQ    Z7, Z6, Z10
+	VPUNPCKHDQ    Z7, Z6, Z6
+	VPADDD        Z10, Z6, Z6
+	VPUNPCKLDQ    Z9, Z8, Z10
+	VPUNPCKHDQ    Z9, Z8, Z8
+	VPADDD        Z10, Z8, Z8
+	VPUNPCKLQDQ   Z8, Z6, Z10
+	VPUNPCKHQDQ   Z8, Z6, Z6
+	VPADDD        Z10, Z6, Z6
+	VEXTRACTI64X4 $0x01, Z6, Y7
+	VPADDD        Y6, Y7, Y7
+	VEXTRACTI128  $0x01, Y7, X6
+	VPADDD        X7, X6, X6
+	VPSUBD        X5, X6, X6
+	VCVTDQ2PS     X6, X6
+	VADDPS        (AX), X6, X6
+	VMOVUPS       X6, (AX)
+	ADDQ          $+16, AX
+	ADDQ          $+16, DX
+	SUBQ          $+4, BX
+	JMP           rows
+
+rest:
+	TESTQ BX, BX
+	JZ    end
 
 row:
-	// The row some places ahead, or the last one, is prefetched.
-	MOVQ $+32, DI
-	CMPQ BX, DI
-	JGT  ahead
+	// The rows some places ahead, or the last ones, are prefetched.
 	MOVQ BX, DI
-	DECQ DI
+	SUBQ $+1, DI
+	CMPQ DI, $+32
+	JLE  ahead1
+	MOVQ $+32, DI
 
-ahead:
+ahead1:
 	MOVL          (DX)(DI*4), DI
 	SHLQ          $0x06, DI
 	PREFETCHT0    (CX)(DI*1)
 	MOVL          (DX), DI
 	SHLQ          $0x06, DI
-	VXORPS        Z7, Z7, Z7
-	VMOVDQU64     (CX)(DI*1), Z5
-	VPANDD        Z4, Z5, Z6
-	VPDPBUSD      Z0, Z6, Z7
-	VPSRLW        $0x02, Z5, Z5
-	VPANDD        Z4, Z5, Z6
-	VPDPBUSD      Z1, Z6, Z7
-	VPSRLW        $0x02, Z5, Z5
-	VPANDD        Z4, Z5, Z6
-	VPDPBUSD      Z2, Z6, Z7
-	VPSRLW        $0x02, Z5, Z5
-	VPANDD        Z4, Z5, Z6
-	VPDPBUSD      Z3, Z6, Z7
-	VEXTRACTI64X4 $0x01, Z7, Y5
-	VPADDD        Y7, Y5, Y5
-	VEXTRACTI128  $0x01, Y5, X6
-	VPADDD        X5, X6, X6
-	VPSHUFD       $0x0e, X6, X5
-	VPADDD        X5, X6, X6
-	VPSHUFD       $0x01, X6, X5
-	VPADDD        X5, X6, X6
-	VMOVD         X6, DI
+	VXORPS        Z5, Z5, Z5
+	VMOVDQU64     (CX)(DI*1), Z6
+	VPANDD        Z4, Z6, Z7
+	VPDPBUSD      Z0, Z7, Z5
+	VPSRLW        $0x02, Z6, Z6
+	VPANDD        Z4, Z6, Z7
+	VPDPBUSD      Z1, Z7, Z5
+	VPSRLW        $0x02, Z6, Z6
+	VPANDD        Z4, Z6, Z7
+	VPDPBUSD      Z2, Z7, Z5
+	VPSRLW        $0x02, Z6, Z6
+	VPANDD        Z4, Z6, Z7
+	VPDPBUSD      Z3, Z7, Z5
+	VEXTRACTI64X4 $0x01, Z5, Y6
+	VPADDD        Y5, Y6, Y6
+	VEXTRACTI128  $0x01, Y6, X5
+	VPADDD        X6, X5, X5
+	VPSHUFD       $0x0e, X5, X6
+	VPADDD        X6, X5, X5
+	VPSHUFD       $0x01, X5, X6
+	VPADDD        X6, X5, X5
+	VMOVD         X5, DI
 	SUBL          SI, DI
 	VXORPS        X5, X5, X5
 	VCVTSI2SSL    DI, X5, X5
@@ -1196,6 +1308,8 @@ ahead:
 	ADDQ          $+4, DX
 	DECQ          BX
 	JNZ           row
+
+end:
 	VZEROUPPER
 	RET
 
