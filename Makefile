@@ -277,7 +277,7 @@ real-peers: ## Measure l2s and libraries of nearest neighbours from PyPI, by the
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" NAMES="$(NAMES)" scripts/real --peers
 
 .PHONY: real-kinds
-real-kinds: ## Measure the previews of these models on own states of labels (OWN=all: of every label), and on 41 kinds of text, one by one.
+real-kinds: ## Measure the previews of these models on own states of labels (OWN=all: of every label), and on 49 kinds of text, one by one.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --kinds
 
 .PHONY: real-short
