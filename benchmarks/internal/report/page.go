@@ -211,7 +211,7 @@ func (s *section) times() error {
 	}
 	t := table{
 		title: "The searches of one layer",
-		head:  []string{"search", "median, µs", "99th percentile", "after 64 MiB, µs", "99th percentile", "against exact, warm", "after 64 MiB", "P@1", "P@5"}, text: 1,
+		head:  []string{"search", "warm: median, µs", "warm: 99th percentile", "after 64 MiB: median, µs", "after 64 MiB: 99th percentile", "warm, against exact", "after 64 MiB, against exact", "P@1", "P@5"}, text: 1,
 	}
 	for _, file := range files { // by name
 		var x struct {
