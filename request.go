@@ -124,8 +124,8 @@ type Stats struct {
 	// preview, with codes of few bits.
 	Looked uint64
 	// Scored is the number of labels that answers were chosen among: the candidates of a screen,
-	// before edits, and the labels that a preview scores in full. An exact search that the request
-	// asks for adds nothing.
+	// before edits, with Request.Also, and the labels that a preview scores in full. A label of Also that is
+	// a candidate already may count twice. An exact search that the request asks for adds nothing.
 	Scored uint64
 	// Exact is the number of contexts that were answered exactly, among all labels.
 	Exact uint64

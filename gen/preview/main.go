@@ -293,8 +293,10 @@ func keepNear(l emit.Level, scores []reg.VecVirtual, mark reg.VecVirtual, far re
 		VCMPPS(U8(greaterEqual), mark, scores[0], k)
 		KMOVW(k, near)
 	} else {
-		VMAXPS(scores[1], scores[0], scores[0])
-		VCMPPS(U8(greaterEqual), mark, scores[0], scores[0])
+		for _, x := range scores {
+			VCMPPS(U8(greaterEqual), mark, x, x)
+		}
+		VORPS(scores[1], scores[0], scores[0])
 		VMOVMSKPS(scores[0], near)
 	}
 	Comment("The carry of 0 - near is 1 unless near is 0.")

@@ -387,8 +387,9 @@ steps:
 	VBROADCASTSS (AX)(R12*1), Y3
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y3, Y2, Y2
-	VMAXPS       Y2, Y1, Y1
 	VCMPPS       $0x0d, Y0, Y1, Y1
+	VCMPPS       $0x0d, Y0, Y2, Y2
+	VORPS        Y2, Y1, Y1
 	VMOVMSKPS    Y1, R10
 
 	// The carry of 0 - near is 1 unless near is 0.

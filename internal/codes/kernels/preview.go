@@ -272,22 +272,22 @@ func scores7Generic(dst []float32, panels []byte, high, low []int8, excessHigh, 
 
 func scores2Generic(dst, top []float32, table []byte, panels []uint32, vector []int8, excess int32, set bool) {
 	for i, p := range panels {
-		top[i] = panel2Generic(dst, table, p, vector, excess, set)
+		top[i] = slices.Max(panel2Generic(dst, table, p, vector, excess, set))
 	}
 }
 
 func keep2Generic(dst []float32, kept []uint32, far []float32, table []byte, panels []uint32, vector []int8, excess int32, mark float32) (n int) {
 	for _, p := range panels {
 		kept[n] = p
-		if panel2Generic(dst, table, p, vector, excess, false)+far[p] >= mark {
+		if slices.ContainsFunc(panel2Generic(dst, table, p, vector, excess, false), func(x float32) bool { return x+far[p] >= mark }) {
 			n++
 		}
 	}
 	return n
 }
 
-// panel2Generic is Scores2 for a panel, whose largest score it returns.
-func panel2Generic(dst []float32, table []byte, p uint32, vector []int8, excess int32, set bool) float32 {
+// panel2Generic is Scores2 for a panel, whose scores it returns.
+func panel2Generic(dst []float32, table []byte, p uint32, vector []int8, excess int32, set bool) []float32 {
 	size := PanelRows * len(vector) / 4
 	out := dst[int(p)*PanelRows:][:PanelRows]
 	for r := range out {
@@ -305,7 +305,7 @@ func panel2Generic(dst []float32, table []byte, p uint32, vector []int8, excess 
 		}
 		out[r] += float32(s)
 	}
-	return slices.Max(out)
+	return out
 }
 
 func lines2Generic(dst []float32, table []byte, rows []uint32, vector []int8, excess int32) {

@@ -180,8 +180,8 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 		return exact.Answer{}, err
 	}
 	plain := req.Within == 0 && !exact.Edits(&req)
-	more := req.Also // the best one of labels needs no distinct ones
-	if len(more) > 0 && !x.Exact && !(plain && len(dst) == 1 && !req.LogSum) {
+	more := req.Also // the best one of labels needs no distinct ones, if there are not too many
+	if len(more) > 0 && !x.Exact && !(plain && len(dst) == 1 && !req.LogSum && len(more) <= s.model.c.Labels) {
 		more = s.also.Beside(s.model.first(x.Cell, x.N), more, s.model.c.Labels)
 	}
 	n := x.N + len(more)
