@@ -60,9 +60,9 @@ type Request struct {
 	// several times as long as the search.
 	ExactSum bool
 	// Also are labels that the caller has reasons to expect, in any order: those of a dictionary, of a
-	// glossary, of the text so far. An index looks at them besides the labels that it finds, so none
-	// of them is missed; each costs about as much as a candidate. The exact search ignores them. They
-	// are below L.
+	// glossary, of the text so far. They may repeat. An index looks at them besides the labels that it
+	// finds, so none of them is missed; each costs about as much as a candidate: with a tenth of all
+	// labels the exact search takes less. The exact search ignores them. They are below L.
 	Also []uint32
 	// Among are the labels to choose among. The zero value is all of them; a list is answered
 	// exactly.

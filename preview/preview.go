@@ -53,7 +53,7 @@ type Options struct {
 // Make makes a preview of a layer from contexts of the text to come: states, n x l.Dim(), such as
 // l2s.Float32(x, l.Dim()); others are widened to float32 first. Some 4,000 are enough for one
 // language, and another 4,000 for each further one, in the order of their texts: parts that follow each
-// other stand for texts of one kind. It takes some ten seconds on all cores for
+// other stand for texts of one kind. It takes a minute on two cores for
 // 262,144 labels, and the same input gives the same preview on every CPU. A layer of fewer than
 // [LeastLabels] labels gets a preview too, with which it is hardly faster.
 //

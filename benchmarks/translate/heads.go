@@ -21,14 +21,14 @@ type finder interface {
 	// find writes the best labels of contexts to dst, as l2s.Searcher.SearchBatch does, with the
 	// log-sum of those that it looks at if sum is true, or 0. of has the sentence of each context.
 	find(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, of []int, sum bool) error
-	// looked returns the mean number of labels that it looked at with all codes, for a context.
-	looked() float64
+	// looked returns the number of labels that it has looked at with all codes, of all contexts.
+	looked() int
 }
 
 // scan computes all logits: in float32, or from the codes of the model.
 type scan struct {
 	product      func(logits, contexts []float32, n int)
-	labels       int
+	labels, sum  int
 	logits, best []float32
 	ids          []uint32
 	terms        []float64
@@ -36,10 +36,11 @@ type scan struct {
 
 func (s *scan) begin([][]uint32) error { return nil }
 
-func (s *scan) looked() float64 { return float64(s.labels) }
+func (s *scan) looked() int { return s.sum }
 
 func (s *scan) find(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, _ []int, sum bool) error {
 	n, k := len(answers), len(dst)/len(answers)
+	s.sum += n * s.labels
 	s.logits = mem.Grow(s.logits, n*s.labels)
 	s.product(s.logits, contexts, n)
 	s.ids, s.best, s.terms = mem.Grow(s.ids, k), mem.Grow(s.best, k), mem.Grow(s.terms, s.labels)
@@ -88,15 +89,10 @@ type index struct {
 
 func (s index) begin([][]uint32) error { return nil }
 
-func (s index) looked() float64 { return scored(s.Searcher, s.labels) }
-
-// scored returns the mean number of labels that an index chose among; the exact search has all.
-func scored(s *l2s.Searcher, labels int) float64 {
+// looked is the number of labels that an index chose among; the exact search has all.
+func (s index) looked() int {
 	n := s.Stats()
-	if n.Queries == 0 || n.Exact == n.Queries {
-		return float64(labels)
-	}
-	return float64(n.Scored) / float64(n.Queries)
+	return int(n.Scored) + int(n.Exact)*s.labels
 }
 
 func (s index) find(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, _ []int, sum bool) error {
@@ -119,21 +115,20 @@ type lists struct {
 	dim  int
 	also bool
 
-	sum, contexts int // of the labels of lists
+	sum int // of the labels of lists
 }
 
-func (s *lists) looked() float64 {
+func (s *lists) looked() int {
 	if s.also {
-		return scored(s.Searcher, 0)
+		return int(s.Stats().Scored)
 	}
-	return float64(s.sum) / float64(max(s.contexts, 1))
+	return s.sum
 }
 
 func (s *lists) count(of []int) {
 	for _, i := range of {
 		s.sum += len(s.of[i])
 	}
-	s.contexts += len(of)
 }
 
 func (s *lists) begin(sentences [][]uint32) error {

@@ -393,12 +393,11 @@ func (b *bench) thin(rows []float32) (*marian.Shortlist, error) {
 // precision returns the P@1 of a head on the contexts of greedy decoding, and the mean number of
 // labels that it looks at with all codes, of the first sentences.
 func (b *bench) precision(ctx context.Context, h head, sentences int) (p1, labels float64, err error) {
-	d, end, hits, n, looked := b.model.Dim(), b.pieces.End(), 0, 0, 0.0
+	d, end, hits, n, looked := b.model.Dim(), b.pieces.End(), 0, 0, 0
 	b.progress.Start(h.name+", P@1", "sentences", sentences)
 	defer b.progress.End()
 	type result struct {
-		hits   int
-		labels float64
+		hits, labels int
 	}
 	i := 0
 	err = inorder.Run(ctx, sentences, 0, func() func(context.Context, int) (result, error) {
@@ -412,6 +411,7 @@ func (b *bench) precision(ctx context.Context, h head, sentences int) (p1, label
 			}
 			var dst [1]l2s.Prediction
 			var answers [1]l2s.Answer
+			before := f.looked()
 			x := b.want[0][i]
 			for j, context := range x.steps {
 				if err := f.find(dst[:], answers[:], context[:d], []int{0}, false); err != nil {
@@ -425,16 +425,16 @@ func (b *bench) precision(ctx context.Context, h head, sentences int) (p1, label
 					r.hits++
 				}
 			}
-			r.labels = f.looked()
+			r.labels = f.looked() - before
 			return r, nil
 		}
 	}, func(r result) error {
-		hits, n, looked = hits+r.hits, n+len(b.want[0][i].steps), r.labels
+		hits, n, looked = hits+r.hits, n+len(b.want[0][i].steps), looked+r.labels
 		i++
 		b.progress.Set(i)
 		return nil
 	})
-	return float64(hits) / float64(n), looked, err
+	return float64(hits) / float64(n), float64(looked) / float64(n), err
 }
 
 // compare returns the share of equal translations, and the chrF of their texts.
