@@ -185,7 +185,7 @@ func (b *bench) measure(ctx context.Context) (*report.Translation, error) {
 		Labels: b.model.Labels(), Dim: b.model.Dim(),
 		Note: fmt.Sprintf("P@1 of %d contexts of greedy decoding, %d sentences; %d sentences by the beam of 5. The screen and the preview learned from %d contexts of another text. "+
 			"Screens read the codes of the layer, which fit the caches, and no copies. "+
-			"Dense float32 translated %d sentences, and %d by the beam. Times on one thread, %d sentences, %d rounds in turns. Labels is the mean number that a head looks at with all codes. "+
+			"Dense float32 translated %d sentences, and %d by the beam. Times on one thread, %d sentences, %d rounds in turns. Labels is the mean number that a head looks at with all codes; one of a list that is a candidate too counts twice. "+
 			"The thin list leaves out what translations do not use: for a piece that %d sentences of the other text have, the pieces of its list that fewer than %d of their translations have.",
 			contextsOf(b.want[0]), len(b.test[0].pieces), len(b.test[1].pieces), len(rows)/b.model.Dim(), min(dense32, len(b.want[0])), min(dense32/report.Widths[1], len(b.want[1])), min(b.timed, len(b.test[1].pieces)), b.rounds, often, least),
 	}

@@ -12,7 +12,7 @@ type Also struct {
 // Beside returns the labels of also that are not in the set, each once, in their order. The result is
 // valid until the next call. All ids are below the number of labels.
 func (x *Also) Beside(set, also []uint32, labels int) []uint32 {
-	x.marks, x.rest = mem.Grow(x.marks, (labels+63)/64), mem.Grow(x.rest, len(also))
+	x.marks, x.rest = mem.Grow(x.marks, (labels+63)/64), mem.Grow(x.rest, min(len(also), labels+1))
 	clear(x.marks)
 	for _, id := range set {
 		x.marks[id/64] |= 1 << (id % 64)
