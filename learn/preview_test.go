@@ -9,7 +9,6 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/search/engine"
-	"github.com/learning-to-screen/l2s/internal/search/previewing"
 	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tests/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
@@ -157,8 +156,9 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := (*engine.Index)(poor).Preview().Parts()
-	parts.Rungs[parts.Normal].Reach, parts.Rungs[parts.Normal].Deviations, parts.Margins = 0, 0, [previewing.Stages]float64{}
-	clear(parts.Shares)
+	for panel := range slices.Chunk(parts.IDs, 2) { // every label has the codes of another one
+		slices.Reverse(panel)
+	}
 	top := make([]l2s.Prediction, 5)
 	for i := range 600 {
 		if _, err := l.TopK(top, states[i*testDim:(i+1)*testDim]); err != nil {

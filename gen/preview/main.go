@@ -26,10 +26,10 @@ func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
 		scores7(l)
-		scores2(l, false)
-		scores2(l, true)
+		scores2(l)
+		select2(l)
 		lines2(l)
-		selectRows(l)
+		keepRows(l)
 		addReach(l)
 	}
 	Generate()
@@ -147,161 +147,102 @@ func scores7(l emit.Level) {
 	emit.End()
 }
 
-// scores2 adds the products of codes of 2 bits with a vector to scores, for listed panels, and writes the
-// largest score of each, or keeps the panels with a score near a mark.
-func scores2(l emit.Level, keep bool) {
-	const does = "for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes."
-	var top, far, kept, count reg.Register
-	var mark reg.VecVirtual
-	if keep {
-		l.Function("Keep2", "func(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, mark float32) int",
-			"adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, "+does+" It returns the number of these. kept may be list.")
-		far, kept, count = Load(Param("far"), GP64()), Load(Param("kept"), GP64()), GP64()
-		mark = l.BroadcastParam("mark")
-		XORQ(count, count)
-	} else {
-		l.Function("Scores2", "func(dst, top *float32, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, set int)",
-			"adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, "+does)
-		top = Load(Param("top"), GP64())
-	}
-	dst := Load(Param("dst"), GP64())
-	table, list := Load(Param("table"), GP64()), Load(Param("list"), GP64())
-	panels, size := Load(Param("panels"), GP64()), Load(Param("size"), GP64())
-	p, next, at := GP64(), GP64(), GP64()
-	parts := line / l.Bytes
-	sum, half := l.Vecs(parts), l.Vecs(parts) // half: sums of the second and the last quarters, times 4
-	masks, shift := []reg.VecVirtual{bytes(l, 0x03030303), bytes(l, 0x0c0c0c0c)}, 2
-	// AVX-512 adds codes where they are in a byte, times 4, 16 and 64, to sums of their own.
-	times := []reg.VecVirtual{sum[0]}
-	var one reg.VecVirtual
-	if l.Bytes == 32 {
-		one = bytes(l, 0x00010001)
-	} else {
-		times = append(times, half[0], l.Vec(), l.Vec())
-		masks = append(masks, bytes(l, 0x30303030), bytes(l, 0xc0c0c0c0))
-	}
-	excess := broadcastInt(l, "excess")
-	// find writes the memory of the panel at a place of the list to to.
-	find := func(to reg.GPVirtual, place Mem) {
-		MOVL(place, to.As32())
-		MOVQ(to, at)
-		IMULQ(size, to)
-		ADDQ(table, to)
-	}
+// scores2 multiplies codes of 2 bits by a vector, for panels that follow each other.
+func scores2(l emit.Level) {
+	l.Function("Scores2", "func(dst, top *float32, table *byte, panels, steps int, vector *int8, excess int32)",
+		"writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.")
+	dst, top := Load(Param("dst"), GP64()), Load(Param("top"), GP64())
+	p, panels := Load(Param("table"), GP64()).(reg.GPVirtual), Load(Param("panels"), GP64())
+	add := newSums2(l)
 	Label("panel")
-	Comment("The panel some places ahead, or the last one, is prefetched.")
-	ahead := GP64()
-	MOVQ(I32(lookAhead), ahead)
-	CMPQ(panels, ahead)
-	JGT(LabelRef("ahead"))
-	MOVQ(panels, ahead)
-	DECQ(ahead)
-	Label("ahead")
-	find(next, Mem{Base: list, Index: ahead, Scale: 4})
-	SHLQ(U8(6), at)
-	PREFETCHT0(Mem{Base: dst, Index: at, Scale: 1})
-	find(p, Mem{Base: list})
-	SHLQ(U8(6), at)
-	emit.Zero(sum...)
-	emit.Zero(half...)
-	if l.Bytes == 64 {
-		emit.Zero(times[2:]...)
+	add.panel(p, nil)
+	for part, x := range add.sum {
+		VMOVUPS(x, Mem{Base: dst, Disp: l.Bytes * part})
+	}
+	most := l.FoldFloats(add.sum, func(x ...Op) { VMAXPS(x[0], x[1], x[2]) }, func(x ...Op) { VMAXSS(x[0], x[1], x[2]) })
+	VMOVSS(most, Mem{Base: top})
+	ADDQ(I32(line), dst)
+	ADDQ(I32(four), top)
+	DECQ(panels)
+	JNZ(LabelRef("panel"))
+	emit.End()
+}
+
+// sums2 is what the sums of the products of codes of 2 bits of a panel take.
+type sums2 struct {
+	l      emit.Level
+	sum    []reg.VecVirtual // of a panel, then its scores
+	half   []reg.VecVirtual // AVX2: sums of the second and the last quarters, times 4
+	times  []reg.VecVirtual // AVX-512: sums of codes where they are in a byte, times 1, 4, 16 and 64
+	masks  []reg.VecVirtual
+	one    reg.VecVirtual // AVX2
+	excess reg.VecVirtual
+}
+
+func newSums2(l emit.Level) *sums2 {
+	parts := line / l.Bytes
+	s := &sums2{l: l, sum: l.Vecs(parts), masks: []reg.VecVirtual{bytes(l, 0x03030303), bytes(l, 0x0c0c0c0c)}, excess: broadcastInt(l, "excess")}
+	if l.Bytes == 32 {
+		s.half, s.one = l.Vecs(parts), bytes(l, 0x00010001)
+		return s
+	}
+	s.times = append(s.sum, l.Vecs(quarters-1)...)
+	s.masks = append(s.masks, bytes(l, 0x30303030), bytes(l, 0xc0c0c0c0))
+	return s
+}
+
+// panel leaves the scores of the panel at p in s.sum, and moves p behind it. It asks for the memory at
+// next, which moves on as p does, unless that is nil.
+func (s *sums2) panel(p, next reg.GPVirtual) {
+	const shift = 2
+	emit.Zero(s.sum...)
+	if s.half != nil {
+		emit.Zero(s.half...)
+	} else {
+		emit.Zero(s.times[1:]...)
 	}
 	h, steps := Load(Param("vector"), GP64()), Load(Param("steps"), GP64())
 	Label("steps")
 	Comment("Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.")
-	PREFETCHT0(Mem{Base: next})
-	if l.Bytes == 64 {
-		w, t := l.Vec(), l.Vec()
+	if next != nil {
+		PREFETCHT0(Mem{Base: next})
+		ADDQ(I32(line), next)
+	}
+	if s.l.Bytes == 64 {
+		w, t := s.l.Vec(), s.l.Vec()
 		VMOVDQU64(Mem{Base: p}, w)
-		for i, mask := range masks {
+		for i, mask := range s.masks {
 			VPANDD(mask, w, t)
-			VPDPBUSD_BCST(Mem{Base: h, Disp: four * i}, t, times[i])
+			VPDPBUSD_BCST(Mem{Base: h, Disp: four * i}, t, s.times[i])
 		}
 	} else {
-		v, w, t := l.Vecs(quarters), l.Vec(), l.Vec()
+		v, w, t := s.l.Vecs(quarters), s.l.Vec(), s.l.Vec()
 		for i := range v {
 			VPBROADCASTD(Mem{Base: h, Disp: four * i}, v[i])
 		}
-		for part := range parts {
-			VMOVDQU(Mem{Base: p, Disp: l.Bytes * part}, w)
-			quarterSums(v, w, t, sum[part], half[part], masks)
+		for part := range s.sum {
+			VMOVDQU(Mem{Base: p, Disp: s.l.Bytes * part}, w)
+			quarterSums(v, w, t, s.sum[part], s.half[part], s.masks)
 		}
 	}
 	ADDQ(I32(line), p)
-	ADDQ(I32(line), next)
 	ADDQ(I32(quarters*four), h)
 	DECQ(steps)
 	JNZ(LabelRef("steps"))
-	for part, x := range sum {
-		if l.Bytes == 64 {
-			for i, a := range times[1:] {
+	for part, x := range s.sum {
+		if s.l.Bytes == 64 {
+			for i, a := range s.times[1:] {
 				VPSRAD(U8(shift*(i+1)), a, a)
 				VPADDD(a, x, x)
 			}
 		} else {
-			VPSRAW(U8(shift), half[part], half[part])
-			VPADDW(half[part], x, x)
-			VPMADDWD(one, x, x)
+			VPSRAW(U8(shift), s.half[part], s.half[part])
+			VPADDW(s.half[part], x, x)
+			VPMADDWD(s.one, x, x)
 		}
-		VPSUBD(excess, x, x)
+		VPSUBD(s.excess, x, x)
 		VCVTDQ2PS(x, x)
 	}
-	scores := Mem{Base: dst, Index: at, Scale: 1}
-	if !keep {
-		set := Load(Param("set"), GP64())
-		TESTQ(set, set)
-		JNZ(LabelRef("store"))
-	}
-	for part := range parts {
-		VADDPS(scores.Offset(l.Bytes*part), sum[part], sum[part])
-	}
-	Label("store")
-	for part := range parts {
-		VMOVUPS(sum[part], scores.Offset(l.Bytes*part))
-	}
-	if keep {
-		keepNear(l, sum, mark, far, at, kept, list, count)
-	} else {
-		most := l.FoldFloats(sum, func(x ...Op) { VMAXPS(x[0], x[1], x[2]) }, func(x ...Op) { VMAXSS(x[0], x[1], x[2]) })
-		VMOVSS(most, Mem{Base: top})
-		ADDQ(I32(four), top)
-	}
-	ADDQ(I32(four), list)
-	DECQ(panels)
-	JNZ(LabelRef("panel"))
-	if keep {
-		Store(count, ReturnIndex(0))
-	}
-	emit.End()
-}
-
-// keepNear writes the listed panel to kept, and counts it if one of its scores with an element of far, at
-// a sixteenth of the bytes at, is at least mark.
-func keepNear(l emit.Level, scores []reg.VecVirtual, mark reg.VecVirtual, far reg.Register, at reg.GPVirtual, kept, list, count reg.Register) {
-	panel, near := GP32(), GP32()
-	MOVL(Mem{Base: list}, panel)
-	MOVL(panel, Mem{Base: kept, Index: count, Scale: 4})
-	reach := l.Vec()
-	SHRQ(U8(4), at)
-	VBROADCASTSS(Mem{Base: far, Index: at, Scale: 1}, reach)
-	for _, x := range scores {
-		VADDPS(reach, x, x)
-	}
-	if l.Bytes == 64 {
-		k := K()
-		VCMPPS(U8(greaterEqual), mark, scores[0], k)
-		KMOVW(k, near)
-	} else {
-		for _, x := range scores {
-			VCMPPS(U8(greaterEqual), mark, x, x)
-		}
-		VORPS(scores[1], scores[0], scores[0])
-		VMOVMSKPS(scores[0], near)
-	}
-	Comment("The carry of 0 - near is 1 unless near is 0.")
-	NEGL(near)
-	ADCQ(I8(0), count)
 }
 
 // quarterSums adds the products of the quarters of the bytes of w with the vectors v, in pairs of bytes:

@@ -13,78 +13,201 @@ import (
 // greaterEqual is the predicate of VCMPPS that is false for NaN.
 const greaterEqual = 13
 
-// selectRows writes the rows of listed panels whose scores reach a bound of the panel, and their scores.
-// It has no branch that depends on the scores: of some heads half of the rows are selected.
-func selectRows(l emit.Level) {
-	l.Function("SelectRows", "func(rows *uint32, selected, scores *float32, list *uint32, least *float32, panels int) int",
-		"writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.")
-	rows, selected := Load(Param("rows"), GP64()), Load(Param("selected"), GP64())
-	scores, list := Load(Param("scores"), GP64()), Load(Param("list"), GP64())
-	least, panels := Load(Param("least"), GP64()), Load(Param("panels"), GP64())
-	lanes := l.Bytes / four
-	count, panel, one := GP64(), GP64(), GP32()
+// select2 writes the rows of listed panels that more codes leave near a mark. It has no branch that depends
+// on the scores: of some heads half of the rows are near.
+func select2(l emit.Level) {
+	l.Function("Select2", "func(rows *uint32, selected, least, scores, far, next *float32, near, nearer, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, mark float32) int",
+		"adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.")
+	list, panels, count := Load(Param("list"), GP64()), Load(Param("panels"), GP64()), GP64()
 	XORQ(count, count)
-	first := l.Vec() // 0 to the number of lanes
-	low := XMM()
-	places := GP64()
-	MOVQ(U64(0x0706050403020100), places)
-	VMOVQ(places, low)
-	if lanes == 16 {
-		MOVQ(U64(0x0f0e0d0c0b0a0908), places)
-		VPINSRQ(U8(1), places, low, low)
+	mark := l.BroadcastParam("mark")
+	add, pack := newSums2(l), newPacker(l)
+	pack.number()
+	p, next, panel := GP64(), GP64(), GP64()
+	find := func(to reg.GPVirtual, place Mem) {
+		MOVL(place, panel.As32())
+		MOVQ(panel, to)
+		IMULQ(Load(Param("size"), GP64()), to)
+		ADDQ(Load(Param("table"), GP64()), to)
 	}
-	VPMOVZXBD(low, first)
-	table := GP64()
-	if lanes == 8 {
-		LEAQ(packTable(), table)
+	row := func(name string) Mem { // of the panel
+		return Mem{Base: Load(Param(name), GP64()), Index: panel, Scale: 1}
 	}
-	bound, x, ids, next, mask := l.Vec(), l.Vec(), l.Vec(), l.Vec(), l.Vec()
 	Label("panel")
-	MOVL(Mem{Base: list}, panel.As32())
+	Comment("The panel some places ahead, or the last one, is prefetched.")
+	ahead := GP64()
+	MOVQ(I32(lookAhead), ahead)
+	CMPQ(panels, ahead)
+	JGT(LabelRef("ahead"))
+	MOVQ(panels, ahead)
+	DECQ(ahead)
+	Label("ahead")
+	find(next, Mem{Base: list, Index: ahead, Scale: four})
 	SHLQ(U8(4), panel)
-	VBROADCASTSS(Mem{Base: least}, bound)
-	VMOVD(panel.As32(), low)
-	VPBROADCASTD(low, ids)
-	VPADDD(first, ids, ids)
-	Comment("What is written after the selected rows is within the rows of the list so far.")
-	for at := 0; at < 16; at += lanes {
-		VMOVUPS(Mem{Base: scores, Index: panel, Scale: 4, Disp: four * at}, x)
-		if lanes == 16 {
-			k := K()
-			VCMPPS(U8(greaterEqual), bound, x, k)
-			VPCOMPRESSD_Z(ids, k, ids)
-			VCOMPRESSPS_Z(x, k, x)
-			VMOVDQU32(ids, Mem{Base: rows, Index: count, Scale: 4})
-			KMOVW(k, one)
-		} else {
-			VCMPPS(U8(greaterEqual), bound, x, mask)
-			VMOVMSKPS(mask, one)
-			VPMOVZXBD(Mem{Base: table, Index: one.As64(), Scale: 8}, mask)
-			VPERMD(ids, mask, next)
-			VMOVDQU(next, Mem{Base: rows, Index: count, Scale: 4})
-			VPERMPS(x, mask, x)
-			if at == 0 {
-				eight := GP32()
-				MOVL(U32(8), eight)
-				VMOVD(eight, low)
-				VPBROADCASTD(low, mask)
-				VPADDD(mask, ids, ids)
-			}
+	scores := row("scores")
+	scores.Scale = four
+	PREFETCHT0(scores)
+	PREFETCHT0(row("near"))
+	PREFETCHT0(row("nearer"))
+	find(p, Mem{Base: list})
+	add.panel(p, next)
+	far, further := l.Vec(), l.Vec()
+	for i, name := range []string{"far", "next"} {
+		of := row(name)
+		of.Scale = four
+		VBROADCASTSS(of, []reg.VecVirtual{far, further}[i])
+	}
+	SHLQ(U8(4), panel)
+	scores = row("scores")
+	scores.Scale = four
+	near, nearer := row("near"), row("nearer")
+	lanes := l.Bytes / four
+	pack.first(panel)
+	for part, x := range add.sum {
+		d := l.Vec()
+		VADDPS(scores.Offset(l.Bytes*part), x, x)
+		VPMOVZXBD(near.Offset(lanes*part), d)
+		VCVTDQ2PS(d, d)
+		VMULPS(far, d, d)
+		VADDPS(d, x, d)
+		pack.choose(d, mark)
+		VPMOVZXBD(nearer.Offset(lanes*part), d)
+		VCVTDQ2PS(d, d)
+		VMULPS(further, d, d)
+		VSUBPS(d, mark, d)
+		pack.store(count, "rows", pack.ids)
+		pack.store(count, "selected", x)
+		pack.store(count, "least", d)
+		pack.count(count)
+		if part < len(add.sum)-1 {
+			pack.next()
 		}
-		VMOVUPS(x, Mem{Base: selected, Index: count, Scale: 4})
-		POPCNTL(one, one)
-		ADDQ(one.As64(), count)
 	}
 	ADDQ(I32(four), list)
-	ADDQ(I32(four), least)
 	DECQ(panels)
 	JNZ(LabelRef("panel"))
 	Store(count, ReturnIndex(0))
 	emit.End()
 }
 
+// keepRows keeps the rows with scores that are at least theirs, in place.
+func keepRows(l emit.Level) {
+	l.Function("KeepRows", "func(rows *uint32, scores, least *float32, n int) int",
+		"writes those of the first n rows whose scores are at least their elements of least to the start of rows, and their scores to the start of scores, and returns their number. n is a positive multiple of 16.")
+	rows, scores, least := Load(Param("rows"), GP64()), Load(Param("scores"), GP64()), Load(Param("least"), GP64())
+	n, i, count := Load(Param("n"), GP64()), GP64(), GP64()
+	XORQ(i, i)
+	XORQ(count, count)
+	pack := newPacker(l)
+	x, bound := l.Vec(), l.Vec()
+	Label("loop")
+	Comment("What is written after the kept rows has been read.")
+	VMOVUPS(Mem{Base: scores, Index: i, Scale: four}, x)
+	VMOVUPS(Mem{Base: least, Index: i, Scale: four}, bound)
+	VMOVUPS(Mem{Base: rows, Index: i, Scale: four}, pack.ids)
+	pack.choose(x, bound)
+	pack.store(count, "rows", pack.ids)
+	pack.store(count, "scores", x)
+	pack.count(count)
+	ADDQ(I32(l.Bytes/four), i)
+	CMPQ(i, n)
+	JLT(LabelRef("loop"))
+	Store(count, ReturnIndex(0))
+	emit.End()
+}
+
+// packer moves chosen lanes of registers to the front.
+type packer struct {
+	l     emit.Level
+	ids   reg.VecVirtual // rows
+	lanes reg.VecVirtual // 0 to the number of lanes
+	to    reg.VecVirtual // AVX2: where a lane comes from
+	mask  reg.VecVirtual // AVX2
+	out   reg.VecVirtual
+	table reg.GPVirtual // AVX2
+	few   reg.GPVirtual // a bit for each chosen lane
+	k     reg.OpmaskVirtual
+}
+
+func newPacker(l emit.Level) *packer {
+	p := &packer{l: l, ids: l.Vec(), out: l.Vec(), few: GP64()}
+	if l.Bytes == 64 {
+		p.k = K()
+		return p
+	}
+	p.to, p.mask, p.table = l.Vec(), l.Vec(), GP64()
+	LEAQ(packTable(), p.table)
+	return p
+}
+
+// first leaves the numbers of the rows of lanes from row on in ids.
+func (p *packer) first(row reg.GPVirtual) {
+	low := XMM()
+	VMOVD(row.As32(), low)
+	VPBROADCASTD(low, p.ids)
+	VPADDD(p.lanes, p.ids, p.ids)
+}
+
+// number readies p for first.
+func (p *packer) number() {
+	low, places := XMM(), GP64()
+	p.lanes = p.l.Vec()
+	MOVQ(U64(0x0706050403020100), places)
+	VMOVQ(places, low)
+	if p.l.Bytes == 64 {
+		MOVQ(U64(0x0f0e0d0c0b0a0908), places)
+		VPINSRQ(U8(1), places, low, low)
+	}
+	VPMOVZXBD(low, p.lanes)
+}
+
+// next adds the number of lanes to ids.
+func (p *packer) next() {
+	lanes, low := GP32(), XMM()
+	MOVL(U32(p.l.Bytes/four), lanes)
+	VMOVD(lanes, low)
+	VPBROADCASTD(low, p.out)
+	VPADDD(p.out, p.ids, p.ids)
+}
+
+// choose chooses the lanes in which x is at least bound.
+func (p *packer) choose(x, bound reg.VecVirtual) {
+	if p.l.Bytes == 64 {
+		VCMPPS(U8(greaterEqual), bound, x, p.k)
+		KMOVW(p.k, p.few.As32())
+		return
+	}
+	VCMPPS(U8(greaterEqual), bound, x, p.mask)
+	VMOVMSKPS(p.mask, p.few.As32())
+	VPMOVZXBD(Mem{Base: p.table, Index: p.few, Scale: 8}, p.to)
+}
+
+// store writes the chosen lanes of x, and further ones, behind as many elements of a list as count tells.
+func (p *packer) store(count reg.Register, list string, x reg.VecVirtual) {
+	to := Mem{Base: Load(Param(list), GP64()), Index: count, Scale: four}
+	if p.l.Bytes == 64 {
+		VPCOMPRESSD_Z(x, p.k, p.out)
+		VMOVDQU32(p.out, to)
+		return
+	}
+	VPERMD(x, p.to, p.out)
+	VMOVDQU(p.out, to)
+}
+
+// count adds the number of the chosen lanes to count.
+func (p *packer) count(count reg.Register) {
+	POPCNTL(p.few.As32(), p.few.As32())
+	ADDQ(p.few, count)
+}
+
+// packed is the table of packTable, which has one place.
+var packed *Mem
+
 // packTable has, for each set of eight lanes, the numbers of its lanes, a byte each.
 func packTable() Mem {
+	if packed != nil {
+		return *packed
+	}
 	m := GLOBL("packed", RODATA|NOPTR)
 	for set := range 256 {
 		var lanes uint64
@@ -93,6 +216,7 @@ func packTable() Mem {
 		}
 		DATA(8*set, U64(lanes))
 	}
+	packed = &m
 	return m
 }
 

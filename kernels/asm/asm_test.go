@@ -25,7 +25,7 @@ var vnni = map[string]bool{
 	"int8BoundsAVX512": true, "int8GatherBoundsAVX512": true,
 	"int4BoundsAVX512": true, "int8BoundsStreamAVX512": true, "int4BoundsStreamAVX512": true, "int8BoundsBatchAVX512": true, "int8GatherBoundsBatchAVX512": true,
 	"int8PanelBoundsAVX512": true, "int4PanelBoundsAVX512": true,
-	"scores7AVX512": true, "scores2AVX512": true, "keep2AVX512": true, "lines2AVX512": true,
+	"scores7AVX512": true, "scores2AVX512": true, "select2AVX512": true, "lines2AVX512": true,
 }
 
 func init() {

@@ -514,21 +514,21 @@ notAVX2:
 	MOVB $0, ok+72(FP)
 	RET
 
-// func Keep2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)
-TEXT ·Keep2(SB), NOSPLIT, $0-89
-	CMPB ·hasVNNI(SB), $0
+// func KeepRows(rows *uint32, scores *float32, least *float32, n int) (result int, ok bool)
+TEXT ·KeepRows(SB), NOSPLIT, $0-41
+	CMPB ·hasAVX512(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+88(FP)
-	JMP  ·keep2AVX512(SB)
+	MOVB $1, ok+40(FP)
+	JMP  ·keepRowsAVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+88(FP)
-	JMP  ·keep2AVX2(SB)
+	MOVB $1, ok+40(FP)
+	JMP  ·keepRowsAVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+88(FP)
+	MOVB $0, ok+40(FP)
 	RET
 
 // func Lines2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32) (ok bool)
@@ -724,21 +724,21 @@ notAVX2:
 	MOVB $0, ok+40(FP)
 	RET
 
-// func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool)
-TEXT ·Scores2(SB), NOSPLIT, $0-81
+// func Scores2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
+TEXT ·Scores2(SB), NOSPLIT, $0-57
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+80(FP)
+	MOVB $1, ok+56(FP)
 	JMP  ·scores2AVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+80(FP)
+	MOVB $1, ok+56(FP)
 	JMP  ·scores2AVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+80(FP)
+	MOVB $0, ok+56(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)
@@ -758,21 +758,21 @@ notAVX2:
 	MOVB $0, ok+64(FP)
 	RET
 
-// func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool)
-TEXT ·SelectRows(SB), NOSPLIT, $0-57
-	CMPB ·hasAVX512(SB), $0
+// func Select2(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)
+TEXT ·Select2(SB), NOSPLIT, $0-129
+	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+56(FP)
-	JMP  ·selectRowsAVX512(SB)
+	MOVB $1, ok+128(FP)
+	JMP  ·select2AVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+56(FP)
-	JMP  ·selectRowsAVX2(SB)
+	MOVB $1, ok+128(FP)
+	JMP  ·select2AVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+56(FP)
+	MOVB $0, ok+128(FP)
 	RET
 
 // func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool)

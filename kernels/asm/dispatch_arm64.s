@@ -504,9 +504,9 @@ notNEON:
 	MOVB ZR, ok+48(FP)
 	RET
 
-// func Keep2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)
-TEXT ·Keep2(SB), NOSPLIT, $0-89
-	MOVB ZR, ok+88(FP)
+// func KeepRows(rows *uint32, scores *float32, least *float32, n int) (result int, ok bool)
+TEXT ·KeepRows(SB), NOSPLIT, $0-41
+	MOVB ZR, ok+40(FP)
 	RET
 
 // func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, ok bool)
@@ -688,14 +688,19 @@ TEXT ·ScanSingle(SB), NOSPLIT, $0-41
 	MOVB ZR, ok+40(FP)
 	RET
 
-// func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool)
-TEXT ·Scores2(SB), NOSPLIT, $0-81
-	MOVB ZR, ok+80(FP)
+// func Scores2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
+TEXT ·Scores2(SB), NOSPLIT, $0-57
+	MOVB ZR, ok+56(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)
 TEXT ·Scores7(SB), NOSPLIT, $0-65
 	MOVB ZR, ok+64(FP)
+	RET
+
+// func Select2(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)
+TEXT ·Select2(SB), NOSPLIT, $0-129
+	MOVB ZR, ok+128(FP)
 	RET
 
 // func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool)
@@ -707,11 +712,6 @@ TEXT ·SelectAtLeast(SB), NOSPLIT, $0-41
 
 notNEON:
 	MOVB ZR, ok+40(FP)
-	RET
-
-// func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool)
-TEXT ·SelectRows(SB), NOSPLIT, $0-57
-	MOVB ZR, ok+56(FP)
 	RET
 
 // func WidenOf(dst *float32, x *uint16, n int, element uint8) (ok bool)

@@ -106,10 +106,10 @@ func Int8GatherBoundsBatch(lower *float32, upper *float32, ld int, contexts int,
 //go:noescape
 func Int8PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool)
 
-// Keep2 adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It returns the number of these. kept may be list. It reports false if the CPU has no form of it.
+// KeepRows writes those of the first n rows whose scores are at least their elements of least to the start of rows, and their scores to the start of scores, and returns their number. n is a positive multiple of 16. It reports false if the CPU has no form of it.
 //
 //go:noescape
-func Keep2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)
+func KeepRows(rows *uint32, scores *float32, least *float32, n int) (result int, ok bool)
 
 // KthOfLanes stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16. It reports false if the CPU has no form of it.
 //
@@ -176,25 +176,25 @@ func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 //go:noescape
 func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 
-// Scores2 adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It reports false if the CPU has no form of it.
+// Scores2 writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5. It reports false if the CPU has no form of it.
 //
 //go:noescape
-func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool)
+func Scores2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
 
 // Scores7 computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive. It reports false if the CPU has no form of it.
 //
 //go:noescape
 func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)
 
+// Select2 adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list. It reports false if the CPU has no form of it.
+//
+//go:noescape
+func Select2(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)
+
 // SelectAtLeast writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n. It reports false if the CPU has no form of it.
 //
 //go:noescape
 func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool)
-
-// SelectRows writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list. It reports false if the CPU has no form of it.
-//
-//go:noescape
-func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool)
 
 // WidenOf writes n elements as float32, n a positive multiple of 16; element is a kernels.Element. It reports false if the CPU has no form of it.
 //

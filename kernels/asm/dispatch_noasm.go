@@ -106,8 +106,8 @@ func Int8PanelBounds(lower *float32, upper *float32, data *byte, panels int, ste
 	return
 }
 
-// Keep2 adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It returns the number of these. kept may be list. It reports false if the CPU has no form of it.
-func Keep2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool) {
+// KeepRows writes those of the first n rows whose scores are at least their elements of least to the start of rows, and their scores to the start of scores, and returns their number. n is a positive multiple of 16. It reports false if the CPU has no form of it.
+func KeepRows(rows *uint32, scores *float32, least *float32, n int) (result int, ok bool) {
 	return
 }
 
@@ -176,8 +176,8 @@ func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 	return
 }
 
-// Scores2 adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It reports false if the CPU has no form of it.
-func Scores2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int) (ok bool) {
+// Scores2 writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5. It reports false if the CPU has no form of it.
+func Scores2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool) {
 	return
 }
 
@@ -186,13 +186,13 @@ func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *i
 	return
 }
 
-// SelectAtLeast writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n. It reports false if the CPU has no form of it.
-func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool) {
+// Select2 adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list. It reports false if the CPU has no form of it.
+func Select2(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool) {
 	return
 }
 
-// SelectRows writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list. It reports false if the CPU has no form of it.
-func SelectRows(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) (result int, ok bool) {
+// SelectAtLeast writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n. It reports false if the CPU has no form of it.
+func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool) {
 	return
 }
 

@@ -150,115 +150,85 @@ sums:
 	VZEROUPPER
 	RET
 
-// func scores2AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
-// Requires: AVX, AVX2, MMX+
-TEXT ·scores2AVX2(SB), NOSPLIT, $0-80
-	// adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
-	MOVQ         top+8(FP), AX
-	MOVQ         dst+0(FP), CX
+// func scores2AVX2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32)
+// Requires: AVX, AVX2
+TEXT ·scores2AVX2(SB), NOSPLIT, $0-52
+	// writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.
+	MOVQ         dst+0(FP), AX
+	MOVQ         top+8(FP), CX
 	MOVQ         table+16(FP), DX
-	MOVQ         list+24(FP), BX
-	MOVQ         panels+32(FP), SI
-	MOVQ         size+40(FP), DI
-	MOVL         $0x03030303, R8
-	VMOVD        R8, X0
+	MOVQ         panels+24(FP), BX
+	MOVL         $0x03030303, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y2
+	MOVL         $0x0c0c0c0c, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y3
+	MOVL         excess+48(FP), SI
+	VMOVD        SI, X0
 	VPBROADCASTD X0, Y4
-	MOVL         $0x0c0c0c0c, R8
-	VMOVD        R8, X0
-	VPBROADCASTD X0, Y5
-	MOVL         $0x00010001, R8
-	VMOVD        R8, X0
-	VPBROADCASTD X0, Y6
-	MOVL         excess+64(FP), R8
-	VMOVD        R8, X0
+	MOVL         $0x00010001, SI
+	VMOVD        SI, X0
 	VPBROADCASTD X0, Y7
 
 panel:
-	// The panel some places ahead, or the last one, is prefetched.
-	MOVQ $+8, R8
-	CMPQ SI, R8
-	JGT  ahead
-	MOVQ SI, R8
-	DECQ R8
-
-ahead:
-	MOVL       (BX)(R8*4), R9
-	MOVQ       R9, R10
-	IMULQ      DI, R9
-	ADDQ       DX, R9
-	SHLQ       $0x06, R10
-	PREFETCHT0 (CX)(R10*1)
-	MOVL       (BX), R8
-	MOVQ       R8, R10
-	IMULQ      DI, R8
-	ADDQ       DX, R8
-	SHLQ       $0x06, R10
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	MOVQ       vector+56(FP), R11
-	MOVQ       steps+48(FP), R12
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	MOVQ   vector+40(FP), SI
+	MOVQ   steps+32(FP), DI
 
 steps:
 	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
-	PREFETCHT0   (R9)
-	VPBROADCASTD (R11), Y8
-	VPBROADCASTD 4(R11), Y9
-	VPBROADCASTD 8(R11), Y10
-	VPBROADCASTD 12(R11), Y11
-	VMOVDQU      (R8), Y12
-	VPAND        Y4, Y12, Y13
+	VPBROADCASTD (SI), Y8
+	VPBROADCASTD 4(SI), Y9
+	VPBROADCASTD 8(SI), Y10
+	VPBROADCASTD 12(SI), Y11
+	VMOVDQU      (DX), Y12
+	VPAND        Y2, Y12, Y13
 	VPMADDUBSW   Y8, Y13, Y13
 	VPADDW       Y13, Y0, Y0
-	VPAND        Y5, Y12, Y13
+	VPAND        Y3, Y12, Y13
 	VPMADDUBSW   Y9, Y13, Y13
-	VPADDW       Y13, Y2, Y2
+	VPADDW       Y13, Y5, Y5
 	VPSRLW       $0x04, Y12, Y12
-	VPAND        Y4, Y12, Y13
+	VPAND        Y2, Y12, Y13
 	VPMADDUBSW   Y10, Y13, Y13
 	VPADDW       Y13, Y0, Y0
-	VPAND        Y5, Y12, Y13
+	VPAND        Y3, Y12, Y13
 	VPMADDUBSW   Y11, Y13, Y13
-	VPADDW       Y13, Y2, Y2
-	VMOVDQU      32(R8), Y12
-	VPAND        Y4, Y12, Y13
+	VPADDW       Y13, Y5, Y5
+	VMOVDQU      32(DX), Y12
+	VPAND        Y2, Y12, Y13
 	VPMADDUBSW   Y8, Y13, Y13
 	VPADDW       Y13, Y1, Y1
-	VPAND        Y5, Y12, Y13
+	VPAND        Y3, Y12, Y13
 	VPMADDUBSW   Y9, Y13, Y13
-	VPADDW       Y13, Y3, Y3
+	VPADDW       Y13, Y6, Y6
 	VPSRLW       $0x04, Y12, Y12
-	VPAND        Y4, Y12, Y13
+	VPAND        Y2, Y12, Y13
 	VPMADDUBSW   Y10, Y13, Y13
 	VPADDW       Y13, Y1, Y1
-	VPAND        Y5, Y12, Y13
+	VPAND        Y3, Y12, Y13
 	VPMADDUBSW   Y11, Y13, Y13
-	VPADDW       Y13, Y3, Y3
-	ADDQ         $+64, R8
-	ADDQ         $+64, R9
-	ADDQ         $+16, R11
-	DECQ         R12
+	VPADDW       Y13, Y6, Y6
+	ADDQ         $+64, DX
+	ADDQ         $+16, SI
+	DECQ         DI
 	JNZ          steps
-	VPSRAW       $0x02, Y2, Y2
-	VPADDW       Y2, Y0, Y0
-	VPMADDWD     Y6, Y0, Y0
-	VPSUBD       Y7, Y0, Y0
+	VPSRAW       $0x02, Y5, Y5
+	VPADDW       Y5, Y0, Y0
+	VPMADDWD     Y7, Y0, Y0
+	VPSUBD       Y4, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VPSRAW       $0x02, Y3, Y3
-	VPADDW       Y3, Y1, Y1
-	VPMADDWD     Y6, Y1, Y1
-	VPSUBD       Y7, Y1, Y1
+	VPSRAW       $0x02, Y6, Y6
+	VPADDW       Y6, Y1, Y1
+	VPMADDWD     Y7, Y1, Y1
+	VPSUBD       Y4, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	MOVQ         set+72(FP), R8
-	TESTQ        R8, R8
-	JNZ          store
-	VADDPS       (CX)(R10*1), Y0, Y0
-	VADDPS       32(CX)(R10*1), Y1, Y1
-
-store:
-	VMOVUPS      Y0, (CX)(R10*1)
-	VMOVUPS      Y1, 32(CX)(R10*1)
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
 	VMAXPS       Y0, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VMAXPS       X0, X1, X1
@@ -266,292 +236,189 @@ store:
 	VMAXPS       X0, X1, X1
 	VPERMILPS    $0x01, X1, X0
 	VMAXSS       X0, X1, X1
-	VMOVSS       X1, (AX)
-	ADDQ         $+4, AX
-	ADDQ         $+4, BX
-	DECQ         SI
+	VMOVSS       X1, (CX)
+	ADDQ         $+64, AX
+	ADDQ         $+4, CX
+	DECQ         BX
 	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func keep2AVX2(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
-// Requires: AVX, AVX2, MMX+
-TEXT ·keep2AVX2(SB), NOSPLIT, $0-88
-	// adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It returns the number of these. kept may be list.
-	MOVQ         far+16(FP), AX
-	MOVQ         kept+8(FP), CX
-	VBROADCASTSS mark+76(FP), Y0
+// func select2AVX2(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
+// Requires: AVX, AVX2, MMX+, POPCNT
+TEXT ·select2AVX2(SB), NOSPLIT, $0-128
+	// adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.
+	MOVQ         list+72(FP), AX
+	MOVQ         panels+80(FP), CX
 	XORQ         DX, DX
-	MOVQ         dst+0(FP), BX
-	MOVQ         table+24(FP), SI
-	MOVQ         list+32(FP), DI
-	MOVQ         panels+40(FP), R8
-	MOVQ         size+48(FP), R9
-	MOVL         $0x03030303, R10
-	VMOVD        R10, X1
+	VBROADCASTSS mark+116(FP), Y0
+	MOVL         $0x03030303, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y3
+	MOVL         $0x0c0c0c0c, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y4
+	MOVL         excess+112(FP), BX
+	VMOVD        BX, X1
 	VPBROADCASTD X1, Y5
-	MOVL         $0x0c0c0c0c, R10
-	VMOVD        R10, X1
-	VPBROADCASTD X1, Y6
-	MOVL         $0x00010001, R10
-	VMOVD        R10, X1
-	VPBROADCASTD X1, Y7
-	MOVL         excess+72(FP), R10
-	VMOVD        R10, X1
+	MOVL         $0x00010001, BX
+	VMOVD        BX, X1
 	VPBROADCASTD X1, Y8
+	LEAQ         packed<>+0(SB), SI
+	MOVQ         $0x0706050403020100, BX
+	VMOVQ        BX, X1
+	VPMOVZXBD    X1, Y9
 
 panel:
 	// The panel some places ahead, or the last one, is prefetched.
-	MOVQ $+8, R10
-	CMPQ R8, R10
+	MOVQ $+8, BX
+	CMPQ CX, BX
 	JGT  ahead
-	MOVQ R8, R10
-	DECQ R10
+	MOVQ CX, BX
+	DECQ BX
 
 ahead:
-	MOVL       (DI)(R10*4), R11
-	MOVQ       R11, R12
-	IMULQ      R9, R11
-	ADDQ       SI, R11
-	SHLQ       $0x06, R12
-	PREFETCHT0 (BX)(R12*1)
-	MOVL       (DI), R10
-	MOVQ       R10, R12
-	IMULQ      R9, R10
-	ADDQ       SI, R10
-	SHLQ       $0x06, R12
+	MOVL       (AX)(BX*4), DI
+	MOVQ       DI, R8
+	MOVQ       size+88(FP), BX
+	IMULQ      BX, R8
+	MOVQ       table+64(FP), BX
+	ADDQ       BX, R8
+	SHLQ       $0x04, DI
+	MOVQ       scores+24(FP), BX
+	PREFETCHT0 (BX)(DI*4)
+	MOVQ       near+48(FP), BX
+	PREFETCHT0 (BX)(DI*1)
+	MOVQ       nearer+56(FP), BX
+	PREFETCHT0 (BX)(DI*1)
+	MOVL       (AX), DI
+	MOVQ       DI, BX
+	MOVQ       size+88(FP), R9
+	IMULQ      R9, BX
+	MOVQ       table+64(FP), R9
+	ADDQ       R9, BX
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	MOVQ       vector+64(FP), R13
-	MOVQ       steps+56(FP), R14
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	MOVQ       vector+104(FP), R9
+	MOVQ       steps+96(FP), R10
 
 steps:
 	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
-	PREFETCHT0   (R11)
-	VPBROADCASTD (R13), Y9
-	VPBROADCASTD 4(R13), Y10
-	VPBROADCASTD 8(R13), Y11
-	VPBROADCASTD 12(R13), Y12
-	VMOVDQU      (R10), Y13
-	VPAND        Y5, Y13, Y14
-	VPMADDUBSW   Y9, Y14, Y14
-	VPADDW       Y14, Y1, Y1
-	VPAND        Y6, Y13, Y14
-	VPMADDUBSW   Y10, Y14, Y14
-	VPADDW       Y14, Y3, Y3
-	VPSRLW       $0x04, Y13, Y13
-	VPAND        Y5, Y13, Y14
-	VPMADDUBSW   Y11, Y14, Y14
-	VPADDW       Y14, Y1, Y1
-	VPAND        Y6, Y13, Y14
-	VPMADDUBSW   Y12, Y14, Y14
-	VPADDW       Y14, Y3, Y3
-	VMOVDQU      32(R10), Y13
-	VPAND        Y5, Y13, Y14
-	VPMADDUBSW   Y9, Y14, Y14
-	VPADDW       Y14, Y2, Y2
-	VPAND        Y6, Y13, Y14
-	VPMADDUBSW   Y10, Y14, Y14
-	VPADDW       Y14, Y4, Y4
-	VPSRLW       $0x04, Y13, Y13
-	VPAND        Y5, Y13, Y14
-	VPMADDUBSW   Y11, Y14, Y14
-	VPADDW       Y14, Y2, Y2
-	VPAND        Y6, Y13, Y14
-	VPMADDUBSW   Y12, Y14, Y14
-	VPADDW       Y14, Y4, Y4
-	ADDQ         $+64, R10
-	ADDQ         $+64, R11
-	ADDQ         $+16, R13
-	DECQ         R14
+	PREFETCHT0   (R8)
+	ADDQ         $+64, R8
+	VPBROADCASTD (R9), Y10
+	VPBROADCASTD 4(R9), Y11
+	VPBROADCASTD 8(R9), Y12
+	VPBROADCASTD 12(R9), Y13
+	VMOVDQU      (BX), Y14
+	VPAND        Y3, Y14, Y15
+	VPMADDUBSW   Y10, Y15, Y15
+	VPADDW       Y15, Y1, Y1
+	VPAND        Y4, Y14, Y15
+	VPMADDUBSW   Y11, Y15, Y15
+	VPADDW       Y15, Y6, Y6
+	VPSRLW       $0x04, Y14, Y14
+	VPAND        Y3, Y14, Y15
+	VPMADDUBSW   Y12, Y15, Y15
+	VPADDW       Y15, Y1, Y1
+	VPAND        Y4, Y14, Y15
+	VPMADDUBSW   Y13, Y15, Y15
+	VPADDW       Y15, Y6, Y6
+	VMOVDQU      32(BX), Y14
+	VPAND        Y3, Y14, Y15
+	VPMADDUBSW   Y10, Y15, Y15
+	VPADDW       Y15, Y2, Y2
+	VPAND        Y4, Y14, Y15
+	VPMADDUBSW   Y11, Y15, Y15
+	VPADDW       Y15, Y7, Y7
+	VPSRLW       $0x04, Y14, Y14
+	VPAND        Y3, Y14, Y15
+	VPMADDUBSW   Y12, Y15, Y15
+	VPADDW       Y15, Y2, Y2
+	VPAND        Y4, Y14, Y15
+	VPMADDUBSW   Y13, Y15, Y15
+	VPADDW       Y15, Y7, Y7
+	ADDQ         $+64, BX
+	ADDQ         $+16, R9
+	DECQ         R10
 	JNZ          steps
-	VPSRAW       $0x02, Y3, Y3
-	VPADDW       Y3, Y1, Y1
-	VPMADDWD     Y7, Y1, Y1
-	VPSUBD       Y8, Y1, Y1
+	VPSRAW       $0x02, Y6, Y6
+	VPADDW       Y6, Y1, Y1
+	VPMADDWD     Y8, Y1, Y1
+	VPSUBD       Y5, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VPSRAW       $0x02, Y4, Y4
-	VPADDW       Y4, Y2, Y2
-	VPMADDWD     Y7, Y2, Y2
-	VPSUBD       Y8, Y2, Y2
+	VPSRAW       $0x02, Y7, Y7
+	VPADDW       Y7, Y2, Y2
+	VPMADDWD     Y8, Y2, Y2
+	VPSUBD       Y5, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VADDPS       (BX)(R12*1), Y1, Y1
-	VADDPS       32(BX)(R12*1), Y2, Y2
-	VMOVUPS      Y1, (BX)(R12*1)
-	VMOVUPS      Y2, 32(BX)(R12*1)
-	MOVL         (DI), R10
-	MOVL         R10, (CX)(DX*4)
-	SHRQ         $0x04, R12
-	VBROADCASTSS (AX)(R12*1), Y3
-	VADDPS       Y3, Y1, Y1
-	VADDPS       Y3, Y2, Y2
-	VCMPPS       $0x0d, Y0, Y1, Y1
-	VCMPPS       $0x0d, Y0, Y2, Y2
-	VORPS        Y2, Y1, Y1
-	VMOVMSKPS    Y1, R10
-
-	// The carry of 0 - near is 1 unless near is 0.
-	NEGL R10
-	ADCQ $+0, DX
-	ADDQ $+4, DI
-	DECQ R8
-	JNZ  panel
-	MOVQ DX, ret+80(FP)
-	VZEROUPPER
-	RET
-
-// func lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·lines2AVX2(SB), NOSPLIT, $0-44
-	// adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.
-	MOVQ         dst+0(FP), AX
-	MOVQ         table+8(FP), CX
-	MOVQ         list+16(FP), DX
-	MOVQ         rows+24(FP), BX
-	MOVQ         vector+32(FP), SI
-	VMOVDQU      (SI), Y0
-	VMOVDQU      64(SI), Y1
-	VMOVDQU      128(SI), Y2
-	VMOVDQU      192(SI), Y3
-	VMOVDQU      32(SI), Y4
-	VMOVDQU      96(SI), Y5
-	VMOVDQU      160(SI), Y6
-	VMOVDQU      224(SI), Y7
-	MOVL         $0x03030303, SI
-	VMOVD        SI, X8
-	VPBROADCASTD X8, Y8
-	MOVL         $0x0c0c0c0c, SI
-	VMOVD        SI, X9
-	VPBROADCASTD X9, Y9
-	MOVL         excess+40(FP), SI
-	MOVL         $0x00010001, DI
-	VMOVD        DI, X10
-	VPBROADCASTD X10, Y10
-
-row:
-	// The rows some places ahead, or the last ones, are prefetched.
-	MOVQ BX, DI
-	SUBQ $+1, DI
-	CMPQ DI, $+32
-	JLE  ahead1
-	MOVQ $+32, DI
-
-ahead1:
-	MOVL       (DX)(DI*4), DI
-	SHLQ       $0x06, DI
-	PREFETCHT0 (CX)(DI*1)
-	MOVL       (DX), DI
-	SHLQ       $0x06, DI
-	VXORPS     Y11, Y11, Y11
-	VXORPS     Y14, Y14, Y14
-	VMOVDQU    (CX)(DI*1), Y12
-	VPAND      Y8, Y12, Y13
-	VPMADDUBSW Y0, Y13, Y13
-	VPADDW     Y13, Y11, Y11
-	VPAND      Y9, Y12, Y13
-	VPMADDUBSW Y1, Y13, Y13
-	VPADDW     Y13, Y14, Y14
-	VPSRLW     $0x04, Y12, Y12
-	VPAND      Y8, Y12, Y13
-	VPMADDUBSW Y2, Y13, Y13
-	VPADDW     Y13, Y11, Y11
-	VPAND      Y9, Y12, Y13
-	VPMADDUBSW Y3, Y13, Y13
-	VPADDW     Y13, Y14, Y14
-	VMOVDQU    32(CX)(DI*1), Y12
-	VPAND      Y8, Y12, Y13
-	VPMADDUBSW Y4, Y13, Y13
-	VPADDW     Y13, Y11, Y11
-	VPAND      Y9, Y12, Y13
-	VPMADDUBSW Y5, Y13, Y13
-	VPADDW     Y13, Y14, Y14
-	VPSRLW     $0x04, Y12, Y12
-	VPAND      Y8, Y12, Y13
-	VPMADDUBSW Y6, Y13, Y13
-	VPADDW     Y13, Y11, Y11
-	VPAND      Y9, Y12, Y13
-	VPMADDUBSW Y7, Y13, Y13
-	VPADDW     Y13, Y14, Y14
-
-	// Sums of eight products with up to 4*3 are at most 8*12*128 in magnitude.
-	VPSRAW       $0x02, Y14, Y14
-	VPADDW       Y14, Y11, Y11
-	VPMADDWD     Y10, Y11, Y11
-	VEXTRACTI128 $0x01, Y11, X12
-	VPADDD       X11, X12, X12
-	VPSHUFD      $0x0e, X12, X11
-	VPADDD       X11, X12, X12
-	VPSHUFD      $0x01, X12, X11
-	VPADDD       X11, X12, X12
-	VMOVD        X12, DI
-	SUBL         SI, DI
-	VXORPS       X11, X11, X11
-	VCVTSI2SSL   DI, X11, X11
-	VADDSS       (AX), X11, X11
-	VMOVSS       X11, (AX)
+	MOVQ         far+32(FP), BX
+	VBROADCASTSS (BX)(DI*4), Y11
+	MOVQ         next+40(FP), BX
+	VBROADCASTSS (BX)(DI*4), Y12
+	SHLQ         $0x04, DI
+	MOVQ         scores+24(FP), R8
+	MOVQ         near+48(FP), R9
+	MOVQ         nearer+56(FP), R10
+	VMOVD        DI, X6
+	VPBROADCASTD X6, Y6
+	VPADDD       Y9, Y6, Y6
+	VADDPS       (R8)(DI*4), Y1, Y1
+	VPMOVZXBD    (R9)(DI*1), Y13
+	VCVTDQ2PS    Y13, Y13
+	VMULPS       Y11, Y13, Y13
+	VADDPS       Y13, Y1, Y13
+	VCMPPS       $0x0d, Y0, Y13, Y7
+	VMOVMSKPS    Y7, BX
+	VPMOVZXBD    (SI)(BX*8), Y10
+	VPMOVZXBD    (R10)(DI*1), Y13
+	VCVTDQ2PS    Y13, Y13
+	VMULPS       Y12, Y13, Y13
+	VSUBPS       Y13, Y0, Y13
+	MOVQ         rows+0(FP), R11
+	VPERMD       Y6, Y10, Y7
+	VMOVDQU      Y7, (R11)(DX*4)
+	MOVQ         selected+8(FP), R11
+	VPERMD       Y1, Y10, Y7
+	VMOVDQU      Y7, (R11)(DX*4)
+	MOVQ         least+16(FP), R11
+	VPERMD       Y13, Y10, Y7
+	VMOVDQU      Y7, (R11)(DX*4)
+	POPCNTL      BX, BX
+	ADDQ         BX, DX
+	MOVL         $0x00000008, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y7
+	VPADDD       Y7, Y6, Y6
+	VADDPS       32(R8)(DI*4), Y2, Y2
+	VPMOVZXBD    8(R9)(DI*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y11, Y1, Y1
+	VADDPS       Y1, Y2, Y1
+	VCMPPS       $0x0d, Y0, Y1, Y7
+	VMOVMSKPS    Y7, BX
+	VPMOVZXBD    (SI)(BX*8), Y10
+	VPMOVZXBD    8(R10)(DI*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y12, Y1, Y1
+	VSUBPS       Y1, Y0, Y1
+	MOVQ         rows+0(FP), DI
+	VPERMD       Y6, Y10, Y7
+	VMOVDQU      Y7, (DI)(DX*4)
+	MOVQ         selected+8(FP), DI
+	VPERMD       Y2, Y10, Y7
+	VMOVDQU      Y7, (DI)(DX*4)
+	MOVQ         least+16(FP), DI
+	VPERMD       Y1, Y10, Y7
+	VMOVDQU      Y7, (DI)(DX*4)
+	POPCNTL      BX, BX
+	ADDQ         BX, DX
 	ADDQ         $+4, AX
-	ADDQ         $+4, DX
-	DECQ         BX
-	JNZ          row
-	VZEROUPPER
-	RET
-
-// func selectRowsAVX2(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
-// Requires: AVX, AVX2, POPCNT
-TEXT ·selectRowsAVX2(SB), NOSPLIT, $0-56
-	// writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.
-	MOVQ      rows+0(FP), AX
-	MOVQ      selected+8(FP), CX
-	MOVQ      scores+16(FP), DX
-	MOVQ      list+24(FP), BX
-	MOVQ      least+32(FP), SI
-	MOVQ      panels+40(FP), DI
-	XORQ      R8, R8
-	MOVQ      $0x0706050403020100, R9
-	VMOVQ     R9, X1
-	VPMOVZXBD X1, Y0
-	LEAQ      packed<>+0(SB), R11
-
-panel:
-	MOVL         (BX), R9
-	SHLQ         $0x04, R9
-	VBROADCASTSS (SI), Y2
-	VMOVD        R9, X1
-	VPBROADCASTD X1, Y4
-	VPADDD       Y0, Y4, Y4
-
-	// What is written after the selected rows is within the rows of the list so far.
-	VMOVUPS      (DX)(R9*4), Y3
-	VCMPPS       $0x0d, Y2, Y3, Y5
-	VMOVMSKPS    Y5, R10
-	VPMOVZXBD    (R11)(R10*8), Y5
-	VPERMD       Y4, Y5, Y1
-	VMOVDQU      Y1, (AX)(R8*4)
-	VPERMPS      Y3, Y5, Y3
-	MOVL         $0x00000008, R12
-	VMOVD        R12, X1
-	VPBROADCASTD X1, Y5
-	VPADDD       Y5, Y4, Y4
-	VMOVUPS      Y3, (CX)(R8*4)
-	POPCNTL      R10, R10
-	ADDQ         R10, R8
-	VMOVUPS      32(DX)(R9*4), Y3
-	VCMPPS       $0x0d, Y2, Y3, Y5
-	VMOVMSKPS    Y5, R10
-	VPMOVZXBD    (R11)(R10*8), Y5
-	VPERMD       Y4, Y5, Y1
-	VMOVDQU      Y1, (AX)(R8*4)
-	VPERMPS      Y3, Y5, Y3
-	VMOVUPS      Y3, (CX)(R8*4)
-	POPCNTL      R10, R10
-	ADDQ         R10, R8
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	DECQ         DI
+	DECQ         CX
 	JNZ          panel
-	MOVQ         R8, ret+48(FP)
+	MOVQ         DX, ret+120(FP)
 	VZEROUPPER
 	RET
 
@@ -813,6 +680,137 @@ DATA packed<>+2032(SB)/8, $0x0007060504030201
 DATA packed<>+2040(SB)/8, $0x0706050403020100
 GLOBL packed<>(SB), RODATA|NOPTR, $2048
 
+// func lines2AVX2(dst *float32, table *byte, list *uint32, rows int, vector *int8, excess int32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·lines2AVX2(SB), NOSPLIT, $0-44
+	// adds S-excess to the element of dst of each listed row of a table. S is the sum of the products of the row's 256 codes with the codes of the vector. rows is positive, and a row has 64 bytes.
+	MOVQ         dst+0(FP), AX
+	MOVQ         table+8(FP), CX
+	MOVQ         list+16(FP), DX
+	MOVQ         rows+24(FP), BX
+	MOVQ         vector+32(FP), SI
+	VMOVDQU      (SI), Y0
+	VMOVDQU      64(SI), Y1
+	VMOVDQU      128(SI), Y2
+	VMOVDQU      192(SI), Y3
+	VMOVDQU      32(SI), Y4
+	VMOVDQU      96(SI), Y5
+	VMOVDQU      160(SI), Y6
+	VMOVDQU      224(SI), Y7
+	MOVL         $0x03030303, SI
+	VMOVD        SI, X8
+	VPBROADCASTD X8, Y8
+	MOVL         $0x0c0c0c0c, SI
+	VMOVD        SI, X9
+	VPBROADCASTD X9, Y9
+	MOVL         excess+40(FP), SI
+	MOVL         $0x00010001, DI
+	VMOVD        DI, X10
+	VPBROADCASTD X10, Y10
+
+row:
+	// The rows some places ahead, or the last ones, are prefetched.
+	MOVQ BX, DI
+	SUBQ $+1, DI
+	CMPQ DI, $+32
+	JLE  ahead1
+	MOVQ $+32, DI
+
+ahead1:
+	MOVL       (DX)(DI*4), DI
+	SHLQ       $0x06, DI
+	PREFETCHT0 (CX)(DI*1)
+	MOVL       (DX), DI
+	SHLQ       $0x06, DI
+	VXORPS     Y11, Y11, Y11
+	VXORPS     Y14, Y14, Y14
+	VMOVDQU    (CX)(DI*1), Y12
+	VPAND      Y8, Y12, Y13
+	VPMADDUBSW Y0, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPAND      Y9, Y12, Y13
+	VPMADDUBSW Y1, Y13, Y13
+	VPADDW     Y13, Y14, Y14
+	VPSRLW     $0x04, Y12, Y12
+	VPAND      Y8, Y12, Y13
+	VPMADDUBSW Y2, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPAND      Y9, Y12, Y13
+	VPMADDUBSW Y3, Y13, Y13
+	VPADDW     Y13, Y14, Y14
+	VMOVDQU    32(CX)(DI*1), Y12
+	VPAND      Y8, Y12, Y13
+	VPMADDUBSW Y4, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPAND      Y9, Y12, Y13
+	VPMADDUBSW Y5, Y13, Y13
+	VPADDW     Y13, Y14, Y14
+	VPSRLW     $0x04, Y12, Y12
+	VPAND      Y8, Y12, Y13
+	VPMADDUBSW Y6, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPAND      Y9, Y12, Y13
+	VPMADDUBSW Y7, Y13, Y13
+	VPADDW     Y13, Y14, Y14
+
+	// Sums of eight products with up to 4*3 are at most 8*12*128 in magnitude.
+	VPSRAW       $0x02, Y14, Y14
+	VPADDW       Y14, Y11, Y11
+	VPMADDWD     Y10, Y11, Y11
+	VEXTRACTI128 $0x01, Y11, X12
+	VPADDD       X11, X12, X12
+	VPSHUFD      $0x0e, X12, X11
+	VPADDD       X11, X12, X12
+	VPSHUFD      $0x01, X12, X11
+	VPADDD       X11, X12, X12
+	VMOVD        X12, DI
+	SUBL         SI, DI
+	VXORPS       X11, X11, X11
+	VCVTSI2SSL   DI, X11, X11
+	VADDSS       (AX), X11, X11
+	VMOVSS       X11, (AX)
+	ADDQ         $+4, AX
+	ADDQ         $+4, DX
+	DECQ         BX
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func keepRowsAVX2(rows *uint32, scores *float32, least *float32, n int) int
+// Requires: AVX, AVX2, POPCNT
+TEXT ·keepRowsAVX2(SB), NOSPLIT, $0-40
+	// writes those of the first n rows whose scores are at least their elements of least to the start of rows, and their scores to the start of scores, and returns their number. n is a positive multiple of 16.
+	MOVQ rows+0(FP), AX
+	MOVQ scores+8(FP), CX
+	MOVQ least+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	XORQ DI, DI
+	LEAQ packed<>+0(SB), R9
+
+loop:
+	// What is written after the kept rows has been read.
+	VMOVUPS   (CX)(SI*4), Y2
+	VMOVUPS   (DX)(SI*4), Y1
+	VMOVUPS   (AX)(SI*4), Y0
+	VCMPPS    $0x0d, Y1, Y2, Y1
+	VMOVMSKPS Y1, R8
+	VPMOVZXBD (R9)(R8*8), Y1
+	MOVQ      rows+0(FP), R10
+	VPERMD    Y0, Y1, Y0
+	VMOVDQU   Y0, (R10)(DI*4)
+	MOVQ      scores+8(FP), R10
+	VPERMD    Y2, Y1, Y0
+	VMOVDQU   Y0, (R10)(DI*4)
+	POPCNTL   R8, R8
+	ADDQ      R8, DI
+	ADDQ      $+8, SI
+	CMPQ      SI, BX
+	JLT       loop
+	MOVQ      DI, ret+32(FP)
+	VZEROUPPER
+	RET
+
 // func addReachAVX2(dst *float32, gauge *float32, share *float32, level *float32, n int, reach float32, margin float32, mark float32, steps float32)
 // Requires: AVX
 TEXT ·addReachAVX2(SB), NOSPLIT, $0-56
@@ -929,205 +927,204 @@ sums:
 	VZEROUPPER
 	RET
 
-// func scores2AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, set int)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·scores2AVX512(SB), NOSPLIT, $0-80
-	// adds S-excess to the scores of the 16 rows, or writes it if set is not 0, and writes the largest score to top, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes.
-	MOVQ         top+8(FP), AX
-	MOVQ         dst+0(FP), CX
+// func scores2AVX512(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
+TEXT ·scores2AVX512(SB), NOSPLIT, $0-52
+	// writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.
+	MOVQ         dst+0(FP), AX
+	MOVQ         top+8(FP), CX
 	MOVQ         table+16(FP), DX
-	MOVQ         list+24(FP), BX
-	MOVQ         panels+32(FP), SI
-	MOVQ         size+40(FP), DI
-	MOVL         $0x03030303, R8
-	VMOVD        R8, X0
+	MOVQ         panels+24(FP), BX
+	MOVL         $0x03030303, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Z1
+	MOVL         $0x0c0c0c0c, SI
+	VMOVD        SI, X0
 	VPBROADCASTD X0, Z2
-	MOVL         $0x0c0c0c0c, R8
-	VMOVD        R8, X0
+	MOVL         excess+48(FP), SI
+	VMOVD        SI, X0
 	VPBROADCASTD X0, Z3
-	MOVL         $0x30303030, R8
-	VMOVD        R8, X0
-	VPBROADCASTD X0, Z6
-	MOVL         $0xc0c0c0c0, R8
-	VMOVD        R8, X0
+	MOVL         $0x30303030, SI
+	VMOVD        SI, X0
 	VPBROADCASTD X0, Z7
-	MOVL         excess+64(FP), R8
-	VMOVD        R8, X0
+	MOVL         $0xc0c0c0c0, SI
+	VMOVD        SI, X0
 	VPBROADCASTD X0, Z8
 
 panel:
-	// The panel some places ahead, or the last one, is prefetched.
-	MOVQ $+8, R8
-	CMPQ SI, R8
-	JGT  ahead
-	MOVQ SI, R8
-	DECQ R8
-
-ahead:
-	MOVL       (BX)(R8*4), R9
-	MOVQ       R9, R10
-	IMULQ      DI, R9
-	ADDQ       DX, R9
-	SHLQ       $0x06, R10
-	PREFETCHT0 (CX)(R10*1)
-	MOVL       (BX), R8
-	MOVQ       R8, R10
-	IMULQ      DI, R8
-	ADDQ       DX, R8
-	SHLQ       $0x06, R10
-	VXORPS     Z0, Z0, Z0
-	VXORPS     Z1, Z1, Z1
-	VXORPS     Z4, Z4, Z4
-	VXORPS     Z5, Z5, Z5
-	MOVQ       vector+56(FP), R11
-	MOVQ       steps+48(FP), R12
+	VXORPS Z0, Z0, Z0
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	MOVQ   vector+40(FP), SI
+	MOVQ   steps+32(FP), DI
 
 steps:
 	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
-	PREFETCHT0    (R9)
-	VMOVDQU64     (R8), Z9
+	VMOVDQU64     (DX), Z9
+	VPANDD        Z1, Z9, Z10
+	VPDPBUSD.BCST (SI), Z10, Z0
 	VPANDD        Z2, Z9, Z10
-	VPDPBUSD.BCST (R11), Z10, Z0
-	VPANDD        Z3, Z9, Z10
-	VPDPBUSD.BCST 4(R11), Z10, Z1
-	VPANDD        Z6, Z9, Z10
-	VPDPBUSD.BCST 8(R11), Z10, Z4
+	VPDPBUSD.BCST 4(SI), Z10, Z4
 	VPANDD        Z7, Z9, Z10
-	VPDPBUSD.BCST 12(R11), Z10, Z5
-	ADDQ          $+64, R8
-	ADDQ          $+64, R9
-	ADDQ          $+16, R11
-	DECQ          R12
+	VPDPBUSD.BCST 8(SI), Z10, Z5
+	VPANDD        Z8, Z9, Z10
+	VPDPBUSD.BCST 12(SI), Z10, Z6
+	ADDQ          $+64, DX
+	ADDQ          $+16, SI
+	DECQ          DI
 	JNZ           steps
-	VPSRAD        $0x02, Z1, Z1
-	VPADDD        Z1, Z0, Z0
-	VPSRAD        $0x04, Z4, Z4
+	VPSRAD        $0x02, Z4, Z4
 	VPADDD        Z4, Z0, Z0
-	VPSRAD        $0x06, Z5, Z5
+	VPSRAD        $0x04, Z5, Z5
 	VPADDD        Z5, Z0, Z0
-	VPSUBD        Z8, Z0, Z0
+	VPSRAD        $0x06, Z6, Z6
+	VPADDD        Z6, Z0, Z0
+	VPSUBD        Z3, Z0, Z0
 	VCVTDQ2PS     Z0, Z0
-	MOVQ          set+72(FP), R8
-	TESTQ         R8, R8
-	JNZ           store
-	VADDPS        (CX)(R10*1), Z0, Z0
-
-store:
-	VMOVUPS       Z0, (CX)(R10*1)
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VMAXPS        Y0, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VMAXPS        X1, X0, X0
-	VPERMILPS     $0x0e, X0, X1
-	VMAXPS        X1, X0, X0
-	VPERMILPS     $0x01, X0, X1
-	VMAXSS        X1, X0, X0
-	VMOVSS        X0, (AX)
-	ADDQ          $+4, AX
-	ADDQ          $+4, BX
-	DECQ          SI
+	VMOVUPS       Z0, (AX)
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VMAXPS        Y0, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VMAXPS        X4, X0, X0
+	VPERMILPS     $0x0e, X0, X4
+	VMAXPS        X4, X0, X0
+	VPERMILPS     $0x01, X0, X4
+	VMAXSS        X4, X0, X0
+	VMOVSS        X0, (CX)
+	ADDQ          $+64, AX
+	ADDQ          $+4, CX
+	DECQ          BX
 	JNZ           panel
 	VZEROUPPER
 	RET
 
-// func keep2AVX512(dst *float32, kept *uint32, far *float32, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·keep2AVX512(SB), NOSPLIT, $0-88
-	// adds S-excess to the scores of the 16 rows, and writes the panel to kept if a score with the panel's element of far is at least mark, for each listed panel of a table. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, and a panel has size bytes. It returns the number of these. kept may be list.
-	MOVQ         far+16(FP), AX
-	MOVQ         kept+8(FP), CX
-	VBROADCASTSS mark+76(FP), Z0
+// func select2AVX512(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+, POPCNT
+TEXT ·select2AVX512(SB), NOSPLIT, $0-128
+	// adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.
+	MOVQ         list+72(FP), AX
+	MOVQ         panels+80(FP), CX
 	XORQ         DX, DX
-	MOVQ         dst+0(FP), BX
-	MOVQ         table+24(FP), SI
-	MOVQ         list+32(FP), DI
-	MOVQ         panels+40(FP), R8
-	MOVQ         size+48(FP), R9
-	MOVL         $0x03030303, R10
-	VMOVD        R10, X1
+	VBROADCASTSS mark+116(FP), Z0
+	MOVL         $0x03030303, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Z2
+	MOVL         $0x0c0c0c0c, BX
+	VMOVD        BX, X1
 	VPBROADCASTD X1, Z3
-	MOVL         $0x0c0c0c0c, R10
-	VMOVD        R10, X1
+	MOVL         excess+112(FP), BX
+	VMOVD        BX, X1
 	VPBROADCASTD X1, Z4
-	MOVL         $0x30303030, R10
-	VMOVD        R10, X1
-	VPBROADCASTD X1, Z7
-	MOVL         $0xc0c0c0c0, R10
-	VMOVD        R10, X1
+	MOVL         $0x30303030, BX
+	VMOVD        BX, X1
 	VPBROADCASTD X1, Z8
-	MOVL         excess+72(FP), R10
-	VMOVD        R10, X1
+	MOVL         $0xc0c0c0c0, BX
+	VMOVD        BX, X1
 	VPBROADCASTD X1, Z9
+	MOVQ         $0x0706050403020100, BX
+	VMOVQ        BX, X1
+	MOVQ         $0x0f0e0d0c0b0a0908, BX
+	VPINSRQ      $0x01, BX, X1, X1
+	VPMOVZXBD    X1, Z10
 
 panel:
 	// The panel some places ahead, or the last one, is prefetched.
-	MOVQ $+8, R10
-	CMPQ R8, R10
+	MOVQ $+8, BX
+	CMPQ CX, BX
 	JGT  ahead
-	MOVQ R8, R10
-	DECQ R10
+	MOVQ CX, BX
+	DECQ BX
 
 ahead:
-	MOVL       (DI)(R10*4), R11
-	MOVQ       R11, R12
-	IMULQ      R9, R11
-	ADDQ       SI, R11
-	SHLQ       $0x06, R12
-	PREFETCHT0 (BX)(R12*1)
-	MOVL       (DI), R10
-	MOVQ       R10, R12
-	IMULQ      R9, R10
-	ADDQ       SI, R10
-	SHLQ       $0x06, R12
+	MOVL       (AX)(BX*4), SI
+	MOVQ       SI, DI
+	MOVQ       size+88(FP), BX
+	IMULQ      BX, DI
+	MOVQ       table+64(FP), BX
+	ADDQ       BX, DI
+	SHLQ       $0x04, SI
+	MOVQ       scores+24(FP), BX
+	PREFETCHT0 (BX)(SI*4)
+	MOVQ       near+48(FP), BX
+	PREFETCHT0 (BX)(SI*1)
+	MOVQ       nearer+56(FP), BX
+	PREFETCHT0 (BX)(SI*1)
+	MOVL       (AX), SI
+	MOVQ       SI, BX
+	MOVQ       size+88(FP), R8
+	IMULQ      R8, BX
+	MOVQ       table+64(FP), R8
+	ADDQ       R8, BX
 	VXORPS     Z1, Z1, Z1
-	VXORPS     Z2, Z2, Z2
 	VXORPS     Z5, Z5, Z5
 	VXORPS     Z6, Z6, Z6
-	MOVQ       vector+64(FP), R13
-	MOVQ       steps+56(FP), R14
+	VXORPS     Z7, Z7, Z7
+	MOVQ       vector+104(FP), R8
+	MOVQ       steps+96(FP), R9
 
 steps:
 	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
-	PREFETCHT0    (R11)
-	VMOVDQU64     (R10), Z10
-	VPANDD        Z3, Z10, Z11
-	VPDPBUSD.BCST (R13), Z11, Z1
-	VPANDD        Z4, Z10, Z11
-	VPDPBUSD.BCST 4(R13), Z11, Z2
-	VPANDD        Z7, Z10, Z11
-	VPDPBUSD.BCST 8(R13), Z11, Z5
-	VPANDD        Z8, Z10, Z11
-	VPDPBUSD.BCST 12(R13), Z11, Z6
-	ADDQ          $+64, R10
-	ADDQ          $+64, R11
-	ADDQ          $+16, R13
-	DECQ          R14
+	PREFETCHT0    (DI)
+	ADDQ          $+64, DI
+	VMOVDQU64     (BX), Z11
+	VPANDD        Z2, Z11, Z12
+	VPDPBUSD.BCST (R8), Z12, Z1
+	VPANDD        Z3, Z11, Z12
+	VPDPBUSD.BCST 4(R8), Z12, Z5
+	VPANDD        Z8, Z11, Z12
+	VPDPBUSD.BCST 8(R8), Z12, Z6
+	VPANDD        Z9, Z11, Z12
+	VPDPBUSD.BCST 12(R8), Z12, Z7
+	ADDQ          $+64, BX
+	ADDQ          $+16, R8
+	DECQ          R9
 	JNZ           steps
-	VPSRAD        $0x02, Z2, Z2
-	VPADDD        Z2, Z1, Z1
-	VPSRAD        $0x04, Z5, Z5
+	VPSRAD        $0x02, Z5, Z5
 	VPADDD        Z5, Z1, Z1
-	VPSRAD        $0x06, Z6, Z6
+	VPSRAD        $0x04, Z6, Z6
 	VPADDD        Z6, Z1, Z1
-	VPSUBD        Z9, Z1, Z1
+	VPSRAD        $0x06, Z7, Z7
+	VPADDD        Z7, Z1, Z1
+	VPSUBD        Z4, Z1, Z1
 	VCVTDQ2PS     Z1, Z1
-	VADDPS        (BX)(R12*1), Z1, Z1
-	VMOVUPS       Z1, (BX)(R12*1)
-	MOVL          (DI), R10
-	MOVL          R10, (CX)(DX*4)
-	SHRQ          $0x04, R12
-	VBROADCASTSS  (AX)(R12*1), Z2
-	VADDPS        Z2, Z1, Z1
-	VCMPPS        $0x0d, Z0, Z1, K1
-	KMOVW         K1, R10
-
-	// The carry of 0 - near is 1 unless near is 0.
-	NEGL R10
-	ADCQ $+0, DX
-	ADDQ $+4, DI
-	DECQ R8
-	JNZ  panel
-	MOVQ DX, ret+80(FP)
+	MOVQ          far+32(FP), BX
+	VBROADCASTSS  (BX)(SI*4), Z6
+	MOVQ          next+40(FP), BX
+	VBROADCASTSS  (BX)(SI*4), Z7
+	SHLQ          $0x04, SI
+	MOVQ          scores+24(FP), BX
+	MOVQ          near+48(FP), R8
+	MOVQ          nearer+56(FP), DI
+	VMOVD         SI, X5
+	VPBROADCASTD  X5, Z5
+	VPADDD        Z10, Z5, Z5
+	VADDPS        (BX)(SI*4), Z1, Z1
+	VPMOVZXBD     (R8)(SI*1), Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS        Z6, Z11, Z11
+	VADDPS        Z11, Z1, Z11
+	VCMPPS        $0x0d, Z0, Z11, K1
+	KMOVW         K1, BX
+	VPMOVZXBD     (DI)(SI*1), Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS        Z7, Z11, Z11
+	VSUBPS        Z11, Z0, Z11
+	MOVQ          rows+0(FP), SI
+	VPCOMPRESSD.Z Z5, K1, Z5
+	VMOVDQU32     Z5, (SI)(DX*4)
+	MOVQ          selected+8(FP), SI
+	VPCOMPRESSD.Z Z1, K1, Z5
+	VMOVDQU32     Z5, (SI)(DX*4)
+	MOVQ          least+16(FP), SI
+	VPCOMPRESSD.Z Z11, K1, Z5
+	VMOVDQU32     Z5, (SI)(DX*4)
+	POPCNTL       BX, BX
+	ADDQ          BX, DX
+	ADDQ          $+4, AX
+	DECQ          CX
+	JNZ           panel
+	MOVQ          DX, ret+120(FP)
 	VZEROUPPER
 	RET
 
@@ -1314,46 +1311,36 @@ end:
 	VZEROUPPER
 	RET
 
-// func selectRowsAVX512(rows *uint32, selected *float32, scores *float32, list *uint32, least *float32, panels int) int
+// func keepRowsAVX512(rows *uint32, scores *float32, least *float32, n int) int
 // Requires: AVX, AVX512F, POPCNT
-TEXT ·selectRowsAVX512(SB), NOSPLIT, $0-56
-	// writes the rows of listed panels whose scores are at least the element of least of the panel, panel after panel, and their scores to selected, and returns their number. panels is positive, and rows and selected have room for all rows of the list.
-	MOVQ      rows+0(FP), AX
-	MOVQ      selected+8(FP), CX
-	MOVQ      scores+16(FP), DX
-	MOVQ      list+24(FP), BX
-	MOVQ      least+32(FP), SI
-	MOVQ      panels+40(FP), DI
-	XORQ      R8, R8
-	MOVQ      $0x0706050403020100, R9
-	VMOVQ     R9, X1
-	MOVQ      $0x0f0e0d0c0b0a0908, R9
-	VPINSRQ   $0x01, R9, X1, X1
-	VPMOVZXBD X1, Z0
+TEXT ·keepRowsAVX512(SB), NOSPLIT, $0-40
+	// writes those of the first n rows whose scores are at least their elements of least to the start of rows, and their scores to the start of scores, and returns their number. n is a positive multiple of 16.
+	MOVQ rows+0(FP), AX
+	MOVQ scores+8(FP), CX
+	MOVQ least+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	XORQ DI, DI
 
-panel:
-	MOVL         (BX), R9
-	SHLQ         $0x04, R9
-	VBROADCASTSS (SI), Z2
-	VMOVD        R9, X1
-	VPBROADCASTD X1, Z3
-	VPADDD       Z0, Z3, Z3
-
-	// What is written after the selected rows is within the rows of the list so far.
-	VMOVUPS       (DX)(R9*4), Z1
+loop:
+	// What is written after the kept rows has been read.
+	VMOVUPS       (CX)(SI*4), Z1
+	VMOVUPS       (DX)(SI*4), Z2
+	VMOVUPS       (AX)(SI*4), Z0
 	VCMPPS        $0x0d, Z2, Z1, K1
-	VPCOMPRESSD.Z Z3, K1, Z3
-	VCOMPRESSPS.Z Z1, K1, Z1
-	VMOVDQU32     Z3, (AX)(R8*4)
-	KMOVW         K1, R9
-	VMOVUPS       Z1, (CX)(R8*4)
-	POPCNTL       R9, R9
-	ADDQ          R9, R8
-	ADDQ          $+4, BX
-	ADDQ          $+4, SI
-	DECQ          DI
-	JNZ           panel
-	MOVQ          R8, ret+48(FP)
+	KMOVW         K1, R8
+	MOVQ          rows+0(FP), R9
+	VPCOMPRESSD.Z Z0, K1, Z0
+	VMOVDQU32     Z0, (R9)(DI*4)
+	MOVQ          scores+8(FP), R9
+	VPCOMPRESSD.Z Z1, K1, Z0
+	VMOVDQU32     Z0, (R9)(DI*4)
+	POPCNTL       R8, R8
+	ADDQ          R8, DI
+	ADDQ          $+16, SI
+	CMPQ          SI, BX
+	JLT           loop
+	MOVQ          DI, ret+32(FP)
 	VZEROUPPER
 	RET
 

@@ -181,12 +181,10 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Panels.Bounds, four contexts", packed.Len() * PanelBytes(d, false), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
 		{"Int8Panels.Bounds, narrow", len(narrowPanels.data), func() { narrowPanels.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Scores7", len(coded.wide), func() { coded.scores7(dst[:coded.rows]) }},
-		{"Scores2", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.scores2(dst[:coded.rows], upper) }},
-		{"Keep2", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.keep2(dst[:coded.rows], manyIDs, long, 0) }},
+		{"Scores2", len(coded.narrow), func() { coded.scores2(dst[:coded.rows], upper[:coded.rows/PanelRows]) }},
+		{"Select2", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.select2(newSelected(PanelRows*len(coded.list)), 0) }},
 		{"Lines2", n * StepBytes, func() { Lines2(dst[:n], lines, ids[:n], make([]int8, LineCodes), 0) }},
-		{"SelectRows", len(coded.list) * StepBytes, func() {
-			SelectRows(manyIDs, make([]float32, PanelRows*len(coded.list)), long[:coded.rows], coded.list, upper)
-		}},
+		{"KeepRows", 16 * len(long), func() { KeepRows(manyIDs, long, make([]float32, len(long))) }},
 		{"AddReach", 16 * len(long), func() { AddReach(long, long, long, long, 1, 1, 1, 1) }},
 		{"Int8Panels.Survivors", packed.Len() * PanelBytes(d, false), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},

@@ -16,6 +16,10 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 	ids := make([]uint32, 4)
 	f := func(n int) []float32 { return make([]float32, n) }
 	places := func(n int) []uint32 { return make([]uint32, n) }
+	near := func(panels int) Near2 { return Near2{f(panels), make([]byte, PanelRows*panels)} }
+	select2 := func(room int, scores []float32, now, then Near2, table int, panel uint32, vector []int8) {
+		Select2(places(room), f(room), f(room), scores, now, then, make([]byte, table), []uint32{panel}, vector, 0, 0)
+	}
 	m, err := NewInt8Rows(alignedBytes(4*Int8Stride(3)), Float32Rows(f(12), 3), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -97,24 +101,27 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Scores7 low", "lengths of high and low", func() { Scores7(f(16), make([]byte, 64), make([]int8, 4), make([]int8, 8), 1) }},
 		{"Scores7 panels", "length of panels", func() { Scores7(dst32, make([]byte, 63), make([]int8, 4), make([]int8, 4), 1) }},
 		{"Scores7 dst", "length of dst", func() { Scores7(dst32, make([]byte, 64), make([]int8, 4), make([]int8, 4), 1) }},
-		{"Scores2 codes", "not a positive multiple", func() { Scores2(f(16), f(1), make([]byte, 64), []uint32{0}, make([]int8, 20), 0, true) }},
-		{"Scores2 long vector", "more than 80", func() { Scores2(nil, nil, nil, nil, make([]int8, 96), 0, true) }},
-		{"Scores2 vector", "not a positive multiple", func() { Scores2(nil, nil, nil, nil, nil, 0, true) }},
-		{"Scores2 table", "length of panels", func() { Scores2(f(16), f(1), make([]byte, 63), []uint32{0}, make([]int8, 16), 0, true) }},
-		{"Scores2 dst", "length of dst", func() { Scores2(f(15), f(1), make([]byte, 64), []uint32{0}, make([]int8, 16), 0, true) }},
-		{"Scores2 top", "top is shorter", func() { Scores2(f(16), nil, make([]byte, 64), []uint32{0}, make([]int8, 16), 0, true) }},
-		{"Keep2 far", "far is shorter", func() { Keep2(f(16), []uint32{0}, nil, make([]byte, 64), []uint32{0}, make([]int8, 16), 0, 0) }},
-		{"Keep2 kept", "kept than the list", func() { Keep2(f(16), nil, f(1), make([]byte, 64), []uint32{0}, make([]int8, 16), 0, 0) }},
-		{"Scores2 list", "not in the table", func() { Scores2(f(16), f(1), make([]byte, 64), []uint32{1}, make([]int8, 16), 0, true) }},
+		{"Scores2 codes", "not a positive multiple", func() { Scores2(f(16), f(1), make([]byte, 64), make([]int8, 20), 0) }},
+		{"Scores2 long vector", "more than 80", func() { Scores2(nil, nil, nil, make([]int8, 96), 0) }},
+		{"Scores2 vector", "not a positive multiple", func() { Scores2(nil, nil, nil, nil, 0) }},
+		{"Scores2 table", "length of panels", func() { Scores2(f(16), f(1), make([]byte, 63), make([]int8, 16), 0) }},
+		{"Scores2 dst", "length of dst", func() { Scores2(f(15), f(1), make([]byte, 64), make([]int8, 16), 0) }},
+		{"Scores2 top", "length of top", func() { Scores2(f(16), nil, make([]byte, 64), make([]int8, 16), 0) }},
+		{"Select2 codes", "not a positive multiple", func() { select2(16, f(16), near(1), near(1), 64, 0, make([]int8, 20)) }},
+		{"Select2 table", "length of panels", func() { select2(16, f(16), near(1), near(1), 63, 0, make([]int8, 16)) }},
+		{"Select2 scores", "length of dst", func() { select2(16, f(15), near(1), near(1), 64, 0, make([]int8, 16)) }},
+		{"Select2 scores without codes", "length of dst", func() { select2(16, f(15), near(1), near(1), 0, 0, nil) }},
+		{"Select2 codes without a vector", "length of dst", func() { select2(16, f(16), near(1), near(1), 64, 0, nil) }},
+		{"Select2 list", "not in the table", func() { select2(16, f(16), near(1), near(1), 64, 1, make([]int8, 16)) }},
+		{"Select2 distances", "not one for each panel", func() { select2(16, f(16), near(0), near(1), 64, 0, make([]int8, 16)) }},
+		{"Select2 later distances", "not one for each panel", func() { select2(16, f(16), near(1), near(2), 64, 0, make([]int8, 16)) }},
+		{"Select2 rows", "shorter than the rows", func() { select2(15, f(16), near(1), near(1), 64, 0, make([]int8, 16)) }},
+		{"KeepRows scores", "differ", func() { KeepRows(places(2), f(1), f(2)) }},
+		{"KeepRows rows", "differ", func() { KeepRows(places(1), f(2), f(2)) }},
 		{"Lines2 table", "not a multiple of a line", func() { Lines2(f(1), make([]byte, 63), []uint32{0}, make([]int8, 256), 0) }},
 		{"Lines2 vector", "not its codes", func() { Lines2(f(1), make([]byte, 64), []uint32{0}, make([]int8, 255), 0) }},
 		{"Lines2 dst", "dst is shorter", func() { Lines2(nil, make([]byte, 64), []uint32{0}, make([]int8, 256), 0) }},
 		{"Lines2 list", "not in the table", func() { Lines2(f(1), make([]byte, 64), []uint32{1}, make([]int8, 256), 0) }},
-		{"SelectRows scores", "not 16 for each panel", func() { SelectRows(places(16), f(16), f(15), nil, nil) }},
-		{"SelectRows bounds", "shorter than the list", func() { SelectRows(places(16), f(16), f(16), []uint32{0}, nil) }},
-		{"SelectRows rows", "shorter than the rows", func() { SelectRows(places(15), f(16), f(16), []uint32{0}, f(1)) }},
-		{"SelectRows selected", "shorter than the rows", func() { SelectRows(places(16), f(15), f(16), []uint32{0}, f(1)) }},
-		{"SelectRows list", "has no scores", func() { SelectRows(places(16), f(16), f(16), []uint32{1}, f(1)) }},
 		{"AddReach lengths", "differ", func() { AddReach(f(2), f(2), f(1), f(2), 1, 1, 1, 1) }},
 		{"Int8Panels.Bounds vectors", "more than BatchContexts", func() { q.Bounds(f(80), f(80), 0, 1, v, v, v, v, v) }},
 		{"Bounds lower", "length of lower or upper", func() { m.Bounds(dst32[:3], dst32, v) }},

@@ -250,17 +250,17 @@ var kernelsAtEdges = []struct {
 			m.GatherBounds(lower, upper, a.ids(), c)
 		}
 	}},
-	{"SelectRows and AddReach", func(a *atEdges) {
-		panels := PanelsOf(a.n)
-		list := randomIDs(a.r, a.m, panels)
-		SelectRows(take[uint32](a.edges, PanelRows*len(list)), take[float32](a.edges, PanelRows*len(list)), a.floats(PanelRows*panels), list, a.floats(len(list)))
+	{"KeepRows and AddReach", func(a *atEdges) {
+		KeepRows(take[uint32](a.edges, a.n), a.floats(a.n), a.floats(a.n))
 		AddReach(a.floats(a.n), a.floats(a.n), a.floats(a.n), a.floats(a.n), 1, 1, 1, 1)
 	}},
-	{"Scores7, Scores2, Keep2 and Lines2", func(a *atEdges) {
+	{"Scores7, Scores2, Select2 and Lines2", func(a *atEdges) {
 		p := newCodedPanels(a.r, PanelsOf(a.n), (a.d+15)&^15, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
 		p.scores7(take[float32](a.edges, p.rows))
-		p.scores2(take[float32](a.edges, p.rows), take[float32](a.edges, len(p.list)))
-		p.keep2(take[float32](a.edges, p.rows), take[uint32](a.edges, len(p.list)), a.floats(p.rows/PanelRows), 0)
+		p.scores2(take[float32](a.edges, p.rows), take[float32](a.edges, p.rows/PanelRows))
+		p.before, p.now.Far, p.then.Far = a.floats(p.rows), a.floats(p.rows/PanelRows), a.floats(p.rows/PanelRows)
+		most := PanelRows * len(p.list)
+		p.select2(selected{take[uint32](a.edges, most), take[float32](a.edges, most), take[float32](a.edges, most)}, 0)
 		list := randomIDs(a.r, a.m, a.n)
 		Lines2(take[float32](a.edges, len(list)), take[byte](a.edges, a.n*StepBytes), list, take[int8](a.edges, LineCodes), 0)
 	}},

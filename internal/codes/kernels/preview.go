@@ -84,66 +84,119 @@ func Halves7(q int) (high, low int8) {
 	return int8(h), int8(q - h<<7)
 }
 
-// Scores2 scores the rows of the listed panels of a table of codes of 2 bits. The score S of a row is
-// the sum of the products of its codes with the numbers of the vector, less an excess, of Excess2.
-// Scores2 adds S to the row's element of dst, in float32, or writes it there if set is true, and
-// writes the largest element of the i-th listed panel to top[i]. As long as scores are below 2^24 in
-// magnitude the sums are exact.
+// Scores2 writes the score of each row of panels of codes of 2 bits to dst, in float32, and the largest
+// one of each panel to top. The score of a row is the sum of the products of its codes with the numbers of
+// the vector, less an excess, of Excess2; it is exact.
 //
-// A panel has 16*len(vector)/4 bytes, and dst 16 elements for each panel of the table. The vector has
-// 16, 32, 48, 64 or 80 numbers, none of them -128. top has room for the list.
-func Scores2(dst, top []float32, table []byte, panels []uint32, vector []int8, excess int32, set bool) {
-	size := check2(dst, table, panels, vector)
-	if len(top) < len(panels) {
-		panic("kernels: top is shorter than the list of panels")
+// A panel has 16*len(vector)/4 bytes, dst 16 elements for each panel, and top one. The vector has 16, 32,
+// 48, 64 or 80 numbers, none of them -128.
+func Scores2(dst, top []float32, panels []byte, vector []int8, excess int32) {
+	size := check2(len(dst), len(panels), vector)
+	if len(top) != len(dst)/PanelRows {
+		panic("kernels: length of top is not the number of panels")
 	}
-	how := 0
-	if set {
-		how = 1
-	}
-	for c := callsOf(len(panels), max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
-		list, most := panels[c.at:c.end], top[c.at:c.end]
-		RaceReadsRows(table, size, list)
-		RaceWritesRows(dst, PanelRows, list)
+	for c := callsOf(len(top), max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
+		out, most, part := dst[PanelRows*c.at:PanelRows*c.end], top[c.at:c.end], panels[size*c.at:size*c.end]
+		RaceReads(part)
 		RaceReads(vector)
+		RaceWrites(out)
 		RaceWrites(most)
-		if !asm.Scores2(&dst[0], &most[0], &table[0], &list[0], len(list), size, len(vector)/step2, &vector[0], excess, how) {
-			scores2Generic(dst, most, table, list, vector, excess, set)
+		if !asm.Scores2(&out[0], &most[0], &part[0], c.end-c.at, len(vector)/step2, &vector[0], excess) {
+			scores2Generic(out, most, part, vector, excess)
 		}
 	}
 }
 
-// Keep2 adds to scores as Scores2 does, and writes to kept the listed panels of which an element of dst plus
-// the panel's element of far is at least mark, in the order of the list. It returns their number. far has an
-// element for each panel of the table, and kept has room for the list, which it may be.
-func Keep2(dst []float32, kept []uint32, far []float32, table []byte, panels []uint32, vector []int8, excess int32, mark float32) (n int) {
-	size := check2(dst, table, panels, vector)
-	if len(far) < len(dst)/PanelRows || len(kept) < len(panels) {
-		panic("kernels: far is shorter than the table, or kept than the list of panels")
+// Near2 tells how far rows may be from their scores after a stage: a row by as much as its panel's number
+// of Far times its own of Near.
+type Near2 struct {
+	Far  []float32 // of each panel
+	Near []byte    // of each row
+}
+
+// Select2 adds the scores of more codes, as those of Scores2, to the scores of the rows of listed panels of
+// a table, and writes the rows near a mark to rows, panel after panel, with the sums in selected: those of
+// which the sum and the distance by now are at least the mark, in float32. To least it writes the mark less
+// the distance by then, of each such row. It returns their number.
+//
+// scores has 16 elements for each panel of the table, and an element of -Inf selects no row, unless the mark
+// is -Inf. rows, selected and least have room for all rows of the list, and the rest of them may be
+// overwritten. The vector is one of Scores2, or empty.
+func Select2(rows []uint32, selected, least, scores []float32, now, then Near2, table []byte, panels []uint32, vector []int8, excess int32, mark float32) (n int) {
+	size, all := 0, len(scores)/PanelRows
+	switch {
+	case len(vector) > 0:
+		size = check2(len(scores), len(table), vector)
+	case len(scores)%PanelRows != 0 || len(table) > 0:
+		panic("kernels: length of dst is not 16 for each panel")
 	}
-	for c := callsOf(len(panels), max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
-		list, room := panels[c.at:c.end], kept[n:n+c.end-c.at] // n <= c.at
-		RaceReadsRows(table, size, list)
-		RaceWritesRows(dst, PanelRows, list)
-		RaceReadsRows(far, 1, list)
-		RaceReads(vector)
-		RaceWrites(room)
-		found, ok := asm.Keep2(&dst[0], &room[0], &far[0], &table[0], &list[0], len(list), size, len(vector)/step2, &vector[0], excess, mark)
-		if !ok {
-			found = keep2Generic(dst, room, far, table, list, vector, excess, mark)
+	for _, x := range []Near2{now, then} {
+		if len(x.Far) != all || len(x.Near) != len(scores) {
+			panic("kernels: distances are not one for each panel and row")
 		}
-		n += found
+	}
+	if room := min(len(rows), len(selected), len(least)); room/PanelRows < len(panels) {
+		panic("kernels: rows, selected or least is shorter than the rows of the list")
+	}
+	checkList(panels, all, "kernels: a panel is not in the table")
+	for c := callsOf(len(panels), max(1, MaxCallBytes/max(size, StepBytes))); c.at < c.n; c = c.next() {
+		list, end := panels[c.at:c.end], n+PanelRows*(c.end-c.at) // n <= 16*c.at
+		ids, found, bounds := rows[n:end], selected[n:end], least[n:end]
+		RaceReadsRows(table, size, list)
+		RaceReadsRows(scores, PanelRows, list)
+		RaceReads(vector)
+		for _, x := range []Near2{now, then} {
+			RaceReadsRows(x.Far, 1, list)
+			RaceReadsRows(x.Near, PanelRows, list)
+		}
+		RaceWrites(ids)
+		RaceWrites(found)
+		RaceWrites(bounds)
+		if len(vector) > 0 {
+			if k, ok := asm.Select2(&ids[0], &found[0], &bounds[0], &scores[0], &now.Far[0], &then.Far[0], &now.Near[0], &then.Near[0], &table[0], &list[0], len(list), size, len(vector)/step2, &vector[0], excess, mark); ok {
+				n += k
+				continue
+			}
+		}
+		n += select2Generic(ids, found, bounds, scores, now, then, table, list, vector, excess, mark)
 	}
 	return n
 }
 
+// KeepRows keeps, in place and in order, the rows whose scores are at least their elements of least, with
+// their scores, and returns their number. The rest of rows and scores may be overwritten. Both have the
+// length of least.
+func KeepRows(rows []uint32, scores, least []float32) (n int) {
+	if len(rows) != len(least) || len(scores) != len(least) {
+		panic("kernels: lengths of rows, scores and least differ")
+	}
+	at := 0
+	for c := callsOf(len(least)&^15, MaxCallBytes/16); c.at < c.n; c = c.next() {
+		ids, x, bounds := rows[c.at:c.end], scores[c.at:c.end], least[c.at:c.end]
+		RaceReads(bounds)
+		RaceWrites(ids)
+		RaceWrites(x)
+		k, ok := asm.KeepRows(&ids[0], &x[0], &bounds[0], len(x))
+		if !ok {
+			k = keepRowsGeneric(ids, x, bounds)
+		}
+		copy(rows[n:], ids[:k]) // n <= c.at
+		copy(scores[n:], x[:k])
+		n, at = n+k, c.end
+	}
+	k := keepRowsGeneric(rows[at:], scores[at:], least[at:])
+	copy(rows[n:], rows[at:at+k])
+	copy(scores[n:], scores[at:at+k])
+	return n + k
+}
+
 // check2 returns the bytes of a panel of codes of 2 bits.
-func check2(dst []float32, table []byte, panels []uint32, vector []int8) (size int) {
+func check2(dst, panels int, vector []int8) (size int) {
 	if len(vector) > MostPanelCodes {
 		panic("kernels: more than 80 codes of panels")
 	}
 	size = PanelRows * len(vector) / 4
-	checkList(panels, checkPanels(len(dst), len(table), len(vector), size, step2), "kernels: a panel is not in the table")
+	checkPanels(dst, panels, len(vector), size, step2)
 	return size
 }
 
@@ -167,37 +220,6 @@ func Lines2(dst []float32, table []byte, rows []uint32, vector []int8, excess in
 			lines2Generic(out, table, list, vector, excess)
 		}
 	}
-}
-
-// SelectRows writes the rows of the listed panels whose scores are at least the panel's bound, bounds[i]
-// of the i-th listed one, to rows, panel after panel, and their scores to selected. It returns their
-// number. scores has 16 elements for each panel of the table; rows and selected have room for all rows
-// of the list, and the rest of them may be overwritten.
-func SelectRows(rows []uint32, selected, scores []float32, panels []uint32, bounds []float32) int {
-	switch {
-	case len(scores)%PanelRows != 0:
-		panic("kernels: length of scores is not 16 for each panel")
-	case len(bounds) < len(panels):
-		panic("kernels: bounds are shorter than the list of panels")
-	case len(rows)/PanelRows < len(panels) || len(selected)/PanelRows < len(panels):
-		panic("kernels: rows or selected is shorter than the rows of the list")
-	}
-	checkList(panels, len(scores)/PanelRows, "kernels: a panel has no scores")
-	n := 0
-	for c := callsOf(len(panels), MaxCallBytes/StepBytes); c.at < c.n; c = c.next() {
-		list, least := panels[c.at:c.end], bounds[c.at:c.end]
-		ids, out := rows[n:n+PanelRows*len(list)], selected[n:n+PanelRows*len(list)] // n <= 16*c.at
-		RaceReadsRows(scores, PanelRows, list)
-		RaceReads(least)
-		RaceWrites(ids)
-		RaceWrites(out)
-		found, ok := asm.SelectRows(&ids[0], &out[0], &scores[0], &list[0], &least[0], len(list))
-		if !ok {
-			found = selectRowsGeneric(ids, out, scores, list, least)
-		}
-		n += found
-	}
-	return n
 }
 
 // AddReach adds max(reach*gauge[i], share[i]*(mark-level[i])*steps + margin*gauge[i]) to dst[i], computed
@@ -270,42 +292,55 @@ func scores7Generic(dst []float32, panels []byte, high, low []int8, excessHigh, 
 	}
 }
 
-func scores2Generic(dst, top []float32, table []byte, panels []uint32, vector []int8, excess int32, set bool) {
-	for i, p := range panels {
-		top[i] = slices.Max(panel2Generic(dst, table, p, vector, excess, set))
+func scores2Generic(dst, top []float32, panels []byte, vector []int8, excess int32) {
+	size := PanelRows * len(vector) / 4
+	for i := range top {
+		out := dst[PanelRows*i:][:PanelRows]
+		for r := range out {
+			out[r] = float32(score2(panels[i*size+r*stepCodes:], vector) - excess)
+		}
+		top[i] = slices.Max(out)
 	}
 }
 
-func keep2Generic(dst []float32, kept []uint32, far []float32, table []byte, panels []uint32, vector []int8, excess int32, mark float32) (n int) {
+// score2 returns the sum of the products of the codes of a row of a panel, from its first on.
+func score2(at []byte, vector []int8) (s int32) {
+	for v := vector; len(v) > 0; v = v[step2:] {
+		codes := binary.LittleEndian.Uint32(at)
+		for j, x := range v[:step2] {
+			s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
+		}
+		at = at[min(StepBytes, len(at)):]
+	}
+	return s
+}
+
+func select2Generic(rows []uint32, selected, least, scores []float32, now, then Near2, table []byte, panels []uint32, vector []int8, excess int32, mark float32) (n int) {
+	size := PanelRows * len(vector) / 4
 	for _, p := range panels {
-		kept[n] = p
-		if slices.ContainsFunc(panel2Generic(dst, table, p, vector, excess, false), func(x float32) bool { return x+far[p] >= mark }) {
-			n++
+		for r := range uint32(PanelRows) {
+			row := p*PanelRows + r
+			x := scores[row]
+			if len(vector) > 0 {
+				x += float32(score2(table[int(p)*size+int(r)*stepCodes:], vector) - excess)
+			}
+			rows[n], selected[n], least[n] = row, x, mark-float32(then.Far[p]*float32(then.Near[row]))
+			if x+float32(now.Far[p]*float32(now.Near[row])) >= mark {
+				n++
+			}
 		}
 	}
 	return n
 }
 
-// panel2Generic is Scores2 for a panel, whose scores it returns.
-func panel2Generic(dst []float32, table []byte, p uint32, vector []int8, excess int32, set bool) []float32 {
-	size := PanelRows * len(vector) / 4
-	out := dst[int(p)*PanelRows:][:PanelRows]
-	for r := range out {
-		at := table[int(p)*size+r*stepCodes:]
-		s := -excess
-		for v := vector; len(v) > 0; v = v[step2:] {
-			codes := binary.LittleEndian.Uint32(at)
-			for j, x := range v[:step2] {
-				s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
-			}
-			at = at[min(StepBytes, len(at)):]
+func keepRowsGeneric(rows []uint32, scores, least []float32) (n int) {
+	for i, x := range scores {
+		rows[n], scores[n] = rows[i], x
+		if x >= least[i] {
+			n++
 		}
-		if set {
-			out[r] = 0
-		}
-		out[r] += float32(s)
 	}
-	return out
+	return n
 }
 
 func lines2Generic(dst []float32, table []byte, rows []uint32, vector []int8, excess int32) {
@@ -318,18 +353,6 @@ func lines2Generic(dst []float32, table []byte, rows []uint32, vector []int8, ex
 		}
 		dst[i] += float32(s)
 	}
-}
-
-func selectRowsGeneric(rows []uint32, selected, scores []float32, panels []uint32, bounds []float32) (n int) {
-	for i, p := range panels {
-		for r, x := range scores[int(p)*PanelRows:][:PanelRows] {
-			rows[n], selected[n] = p*PanelRows+uint32(r), x
-			if x >= bounds[i] {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 func addReachGeneric(dst, gauge, share, level []float32, reach, margin, mark, steps float32) {

@@ -23,7 +23,8 @@ type codedPanels struct {
 	high, low []int8
 	scale     float32
 	list      []uint32  // panels, in an order of its own
-	before    []float32 // scores that others are added to, nil to set them
+	before    []float32 // scores that others are added to
+	now, then Near2
 }
 
 func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, takeInts func(n int) []int8) *codedPanels {
@@ -34,9 +35,16 @@ func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, take
 		}
 	}
 	r.Shuffle(len(p.list), func(i, j int) { p.list[i], p.list[j] = p.list[j], p.list[i] })
-	if r.IntN(2) == 0 {
-		for range p.rows {
-			p.before = append(p.before, float32(r.IntN(2000)-1000))
+	for range p.rows {
+		p.before = append(p.before, float32(r.IntN(2000)-1000))
+	}
+	for _, x := range []*Near2{&p.now, &p.then} {
+		x.Near = take(p.rows)
+		for i := range x.Near {
+			x.Near[i] = byte(r.IntN(256))
+		}
+		for range panels {
+			x.Far = append(x.Far, float32(r.IntN(2000))/255)
 		}
 	}
 	p.few = min(dim, MostPanelCodes)
@@ -89,104 +97,143 @@ func (p *codedPanels) want() (wide, narrow, top []float32) {
 		both := float32(high) * 128
 		both += float32(low)
 		wide = append(wide, both*p.scale)
-		score := float32(canary)
-		if slices.Contains(p.list, uint32(i/PanelRows)) {
-			if score = float32(codes); p.before != nil {
-				score += p.before[i]
-			}
-		}
-		narrow = append(narrow, score)
+		narrow = append(narrow, float32(codes))
 	}
-	for _, panel := range p.list {
-		top = append(top, slices.Max(narrow[panel*PanelRows:][:PanelRows]))
+	for i := range p.rows / PanelRows {
+		top = append(top, slices.Max(narrow[i*PanelRows:][:PanelRows]))
 	}
 	return wide, narrow, top
 }
 
 func (p *codedPanels) scores() (wide, narrow, top []float32) {
-	wide, narrow, top = make([]float32, p.rows+8), make([]float32, p.rows+8), make([]float32, len(p.list)+8)
+	wide, narrow, top = make([]float32, p.rows+8), make([]float32, p.rows+8), make([]float32, p.rows/PanelRows+8)
 	for _, x := range [][]float32{wide, narrow, top} {
 		for i := range x {
 			x[i] = canary
 		}
 	}
-	if p.before != nil {
-		for _, panel := range p.list {
-			copy(narrow[4+panel*PanelRows:], p.before[panel*PanelRows:][:PanelRows])
-		}
-	}
 	p.scores7(wide[4:][:p.rows])
-	p.scores2(narrow[4:][:p.rows], top[4:][:len(p.list)])
+	p.scores2(narrow[4:][:p.rows], top[4:][:p.rows/PanelRows])
 	return wide, narrow, top
 }
 
 func (p *codedPanels) scores7(dst []float32) { Scores7(dst, p.wide, p.high, p.low, p.scale) }
 func (p *codedPanels) scores2(dst, top []float32) {
-	Scores2(dst, top, p.narrow, p.list, p.high[:p.few], Excess2(p.high[:p.few]), p.before == nil)
+	Scores2(dst, top, p.narrow, p.high[:p.few], Excess2(p.high[:p.few]))
 }
 
-// keep2 is scores2 that keeps panels, in a list of its own.
-func (p *codedPanels) keep2(dst []float32, kept []uint32, far []float32, mark float32) []uint32 {
-	return kept[:Keep2(dst, kept, far, p.narrow, p.list, p.high[:p.few], Excess2(p.high[:p.few]), mark)]
+// selected is what Select2 writes.
+type selected struct {
+	rows          []uint32
+	scores, least []float32
 }
 
-// checkKeep compares the scores and the panels of Keep2 with their definition, for marks at, above and below
-// scores, and with kept panels in place of the list.
-func (p *codedPanels) checkKeep(t fataler, r *rand.Rand) {
+func newSelected(n int) selected {
+	return selected{make([]uint32, n), make([]float32, n), make([]float32, n)}
+}
+
+func (s selected) first(n int) selected { return selected{s.rows[:n], s.scores[:n], s.least[:n]} }
+
+func (p *codedPanels) select2(s selected, mark float32) (n int) {
+	return Select2(s.rows, s.scores, s.least, p.before, p.now, p.then, p.narrow, p.list, p.high[:p.few], Excess2(p.high[:p.few]), mark)
+}
+
+// checkSelect compares the rows of Select2 with their definition.
+func (p *codedPanels) checkSelect(t fataler, mark float32) {
 	t.Helper()
-	_, want, top := p.want()
-	far := make([]float32, p.rows/PanelRows)
-	for i := range far {
-		far[i] = float32(r.IntN(200))
-	}
-	nan := float32(math.NaN())
-	odd := int(p.list[r.IntN(len(p.list))])*PanelRows + r.IntN(PanelRows) // a score that is no number keeps no panel
-	p.before[odd], want[odd] = nan, nan
-	for i, panel := range p.list {
-		top[i] = slices.Max(slices.DeleteFunc(slices.Clone(want[panel*PanelRows:][:PanelRows]), func(x float32) bool { return x != x }))
-	}
-	at := r.IntN(len(p.list))
-	mark := top[at] + far[p.list[at]] + float32(r.IntN(3)-1)
-	var keep []uint32
-	for i, panel := range p.list {
-		if top[i]+far[panel] >= mark {
-			keep = append(keep, panel)
+	_, more, _ := p.want()
+	var want selected
+	for _, panel := range p.list {
+		for row := panel * PanelRows; row < (panel+1)*PanelRows; row++ {
+			x := p.before[row]
+			if p.few > 0 {
+				x += more[row]
+			}
+			if x+float32(p.now.Far[panel]*float32(p.now.Near[row])) >= mark {
+				least := mark - float32(p.then.Far[panel]*float32(p.then.Near[row]))
+				want.rows, want.scores, want.least = append(want.rows, row), append(want.scores, x), append(want.least, least)
+			}
 		}
 	}
 	for _, level := range simdtest.Levels() {
 		restore := simd.Set(level)
-		for _, same := range []bool{false, true} {
-			scores, q := slices.Clone(p.before), *p
-			q.list = slices.Clone(p.list)
-			kept := q.list
-			if !same {
-				kept = make([]uint32, len(q.list))
-			}
-			if got := q.keep2(scores, kept, far, mark); !slices.Equal(got, keep) {
-				t.Fatalf("Keep2 of %d rows of %d, level %s: found the panels %v, want %v", p.rows, p.dim, level, got, keep)
-			}
-			for _, panel := range p.list {
-				if from := panel * PanelRows; !slices.EqualFunc(scores[from:from+PanelRows], want[from:from+PanelRows], func(a, b float32) bool { return a == b || a != a && b != b }) {
-					t.Fatalf("Keep2 of %d rows of %d, level %s: found other scores of panel %d", p.rows, p.dim, level, panel)
-				}
-			}
-		}
+		got := newSelected(len(p.list) * PanelRows)
+		n := p.select2(got, mark)
 		restore()
+		if got = got.first(n); !slices.Equal(got.rows, want.rows) || !slices.Equal(got.scores, want.scores) || !slices.Equal(got.least, want.least) {
+			t.Fatalf("%d of %d panels of %d codes, level %s: found %v, want %v", len(p.list), p.rows/PanelRows, p.few, level, got, want)
+		}
 	}
 }
 
-// Panels are kept if a score is at most that far below the mark, in the order of the list.
-func TestPanelsNearAMarkAreKept(t *testing.T) {
+// Select2 writes the rows that are as near to a mark as their panels and they may be far, in the order of the
+// list, also one at its bound, and none of -Inf and of NaN, unless the mark is -Inf, which selects all but NaN.
+func TestRowsNearAMarkAreSelected(t *testing.T) {
 	check := func(t fataler, r *rand.Rand, panels, dim int) {
 		p := newCodedPanels(r, panels, dim, makeBytes, makeInts)
-		if p.before = make([]float32, p.rows); len(p.list) > 0 {
-			p.checkKeep(t, r)
+		if len(p.list) == 0 {
+			return
 		}
+		row := int(p.list[r.IntN(len(p.list))])*PanelRows + r.IntN(PanelRows)
+		for i := range p.before {
+			switch r.IntN(12) {
+			case 0:
+				p.before[i] = float32(math.Inf(-1))
+			case 1:
+				p.before[i] = float32(math.NaN())
+			}
+		}
+		p.before[row] = 1
+		_, more, _ := p.want()
+		near := 1 + more[row] + float32(p.now.Far[row/PanelRows]*float32(p.now.Near[row]))
+		for _, mark := range []float32{near, near + 100, near - 100, math.MaxFloat32} {
+			p.checkSelect(t, mark)
+		}
+		for i, x := range p.before { // NaN is not equal to itself
+			if x != x {
+				p.before[i] = 0
+			}
+		}
+		p.checkSelect(t, float32(math.Inf(-1)))
+		p.few, p.narrow = 0, nil // no codes: the scores as they are
+		p.checkSelect(t, near)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		check(t, newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(1, 9).Draw(t, "panels"), 16*rapid.IntRange(1, 5).Draw(t, "steps"))
 	})
 	check(t, newRand(8), 3000, 48) // more than one call of assembly
+}
+
+// KeepRows keeps the rows that reach their bounds, also one at it, and none of NaN, in their order.
+func TestRowsThatReachTheirBoundsAreKept(t *testing.T) {
+	check := func(t fataler, r *rand.Rand, n int) {
+		all, want := newSelected(n), selected{}
+		for i := range all.rows {
+			all.rows[i], all.scores[i], all.least[i] = r.Uint32(), float32(r.IntN(9)), float32(r.IntN(11)-1)
+			switch r.IntN(12) {
+			case 0:
+				all.scores[i] = float32(math.Inf(-1))
+			case 1:
+				all.scores[i] = float32(math.NaN())
+			}
+			if all.scores[i] >= all.least[i] {
+				want.rows, want.scores = append(want.rows, all.rows[i]), append(want.scores, all.scores[i])
+			}
+		}
+		for _, level := range simdtest.Levels() {
+			restore := simd.Set(level)
+			rows, scores := slices.Clone(all.rows), slices.Clone(all.scores)
+			k := KeepRows(rows, scores, all.least)
+			restore()
+			if !slices.Equal(rows[:k], want.rows) || !slices.Equal(scores[:k], want.scores) {
+				t.Fatalf("%d rows, level %s: found %v with %v, want %v with %v", n, level, rows[:k], scores[:k], want.rows, want.scores)
+			}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(0, 70).Draw(t, "rows"))
+	})
+	check(t, newRand(6), 40_000) // more than one call of assembly
 }
 
 const canary = 0x1p99
@@ -279,42 +326,6 @@ func TestScoresOfLinesAreWhatTheyAreDefinedToBe(t *testing.T) {
 		check(t, newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(1, 40).Draw(t, "rows"), rapid.IntRange(0, 30).Draw(t, "listed"))
 	})
 	check(t, newRand(5), 3000, 5000) // more than one call of assembly
-}
-
-// The rows that reach the bounds of their panels are selected, with their scores, in the order of the
-// list, also a score that is at its bound, and none of -Inf at a finite bound.
-func TestRowsThatReachTheirBoundsAreSelected(t *testing.T) {
-	check := func(t fataler, r *rand.Rand, panels, listed int) {
-		scores, list, bounds := make([]float32, panels*PanelRows), make([]uint32, listed), make([]float32, listed)
-		for i := range scores {
-			if scores[i] = float32(r.IntN(9)); r.IntN(9) == 0 {
-				scores[i] = float32(math.Inf(-1))
-			}
-		}
-		var rows []uint32
-		var selected []float32
-		for i := range list {
-			list[i], bounds[i] = uint32(r.IntN(panels)), float32(r.IntN(11)-1)
-			for j, x := range scores[list[i]*PanelRows:][:PanelRows] {
-				if x >= bounds[i] {
-					rows, selected = append(rows, list[i]*PanelRows+uint32(j)), append(selected, x)
-				}
-			}
-		}
-		for _, level := range simdtest.Levels() {
-			restore := simd.Set(level)
-			ids, found := make([]uint32, listed*PanelRows), make([]float32, listed*PanelRows)
-			n := SelectRows(ids, found, scores, list, bounds)
-			restore()
-			if !slices.Equal(ids[:n], rows) || !slices.Equal(found[:n], selected) {
-				t.Fatalf("%d of %d panels, level %s: found %v with %v, expected %v with %v", listed, panels, level, ids[:n], found[:n], rows, selected)
-			}
-		}
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		check(t, newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(1, 20).Draw(t, "panels"), rapid.IntRange(0, 30).Draw(t, "listed"))
-	})
-	check(t, newRand(6), 3000, 9000) // more than one call of assembly
 }
 
 // Distances are the larger one of two, added in float32, to the same bits at every level.

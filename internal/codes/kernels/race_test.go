@@ -46,10 +46,9 @@ func raceCases() []raceCase {
 	three.Set(blockRows, u, u, u)
 	four.Set(blockRows, u, u, u, u)
 	coded := newCodedPanels(r, n/PanelRows, 48, makeBytes, makeInts)
-	places, selected := make([]uint32, PanelRows*len(coded.list)), make([]float32, PanelRows*len(coded.list))
+	room, top := newSelected(PanelRows*len(coded.list)), make([]float32, coded.rows/PanelRows)
 	lines, line := make([]byte, n*StepBytes), make([]int8, LineCodes)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
-	kept := make([]uint32, len(coded.list))
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
 		{"Scan writes dst", func() { Scan(dst, rows, nil, h) }, look(&dst[50])},
@@ -115,22 +114,26 @@ func raceCases() []raceCase {
 		{"Scores7 writes dst", func() { coded.scores7(dst) }, look(&dst[40])},
 		{"Scores7 reads the panels", func() { coded.scores7(dst) }, func() { coded.wide[n/2*coded.dim] = 1 }},
 		{"Scores7 reads low", func() { coded.scores7(dst) }, func() { coded.low[5] = 1 }},
-		{"Scores2 writes dst", func() { coded.scores2(dst, upper) }, look(&dst[PanelRows*coded.list[3]])},
-		{"Scores2 writes top", func() { coded.scores2(dst, upper) }, look(&upper[3])},
-		{"Scores2 reads the table", func() { coded.scores2(dst, upper) }, func() { coded.narrow[len(coded.narrow)/coded.rows*PanelRows*int(coded.list[3])] = 1 }},
-		{"Scores2 reads the list", func() { coded.scores2(dst, upper) }, func() { coded.list[3] = 1 }},
-		{"Scores2 reads the vector", func() { coded.scores2(dst, upper) }, func() { coded.high[5] = 1 }},
-		{"Keep2 writes dst", func() { coded.keep2(dst, kept, upper, 0) }, look(&dst[PanelRows*coded.list[3]])},
-		{"Keep2 writes kept", func() { coded.keep2(dst, kept, upper, 0) }, func() { sink += float32(kept[3]) }},
-		{"Keep2 reads far", func() { coded.keep2(dst, kept, upper, 0) }, func() { upper[coded.list[3]] = 1 }},
+		{"Scores2 writes dst", func() { coded.scores2(dst[:coded.rows], top) }, look(&dst[40])},
+		{"Scores2 writes top", func() { coded.scores2(dst[:coded.rows], top) }, look(&top[3])},
+		{"Scores2 reads the panels", func() { coded.scores2(dst[:coded.rows], top) }, func() { coded.narrow[len(coded.narrow)/2] = 1 }},
+		{"Scores2 reads the vector", func() { coded.scores2(dst[:coded.rows], top) }, func() { coded.high[5] = 1 }},
+		{"Select2 writes rows", func() { coded.select2(room, 0) }, func() { room.rows[3] = 1 }},
+		{"Select2 writes selected", func() { coded.select2(room, 0) }, look(&room.scores[3])},
+		{"Select2 writes least", func() { coded.select2(room, 0) }, look(&room.least[3])},
+		{"Select2 reads the scores", func() { coded.select2(room, 0) }, func() { coded.before[PanelRows*coded.list[3]+3] = 1 }},
+		{"Select2 reads the table", func() { coded.select2(room, 0) }, func() { coded.narrow[len(coded.narrow)/coded.rows*PanelRows*int(coded.list[3])] = 1 }},
+		{"Select2 reads the list", func() { coded.select2(room, 0) }, func() { coded.list[3] = 1 }},
+		{"Select2 reads the vector", func() { coded.select2(room, 0) }, func() { coded.high[5] = 1 }},
+		{"Select2 reads how far a panel is", func() { coded.select2(room, 0) }, func() { coded.now.Far[coded.list[3]] = 1 }},
+		{"Select2 reads how near a row is later", func() { coded.select2(room, 0) }, func() { coded.then.Near[PanelRows*coded.list[3]+3] = 1 }},
 		{"Lines2 writes dst", func() { Lines2(dst, lines, ids, line, 0) }, look(&dst[7])},
 		{"Lines2 reads the table", func() { Lines2(dst, lines, ids, line, 0) }, func() { lines[9*StepBytes+5] = 1 }},
 		{"Lines2 reads the list", func() { Lines2(dst, lines, ids, line, 0) }, func() { ids[3] = 3 }},
 		{"Lines2 reads the vector", func() { Lines2(dst, lines, ids, line, 0) }, func() { line[5] = 1 }},
-		{"SelectRows writes rows", func() { SelectRows(places, selected, scores, coded.list, upper) }, func() { places[3] = 1 }},
-		{"SelectRows writes selected", func() { SelectRows(places, selected, scores, coded.list, upper) }, look(&selected[3])},
-		{"SelectRows reads the scores", func() { SelectRows(places, selected, scores, coded.list, upper) }, func() { scores[PanelRows*coded.list[3]+3] = 1 }},
-		{"SelectRows reads the bounds", func() { SelectRows(places, selected, scores, coded.list, upper) }, func() { upper[3] = 1 }},
+		{"KeepRows writes rows", func() { KeepRows(room.rows, room.scores, room.least) }, func() { room.rows[3] = 1 }},
+		{"KeepRows writes scores", func() { KeepRows(room.rows, room.scores, room.least) }, look(&room.scores[3])},
+		{"KeepRows reads the bounds", func() { KeepRows(room.rows, room.scores, room.least) }, func() { room.least[3] = 1 }},
 		{"AddReach writes dst", func() { AddReach(dst, lower[:n], upper[:n], scores, 1, 1, 1, 1) }, look(&dst[7])},
 		{"AddReach reads the levels", func() { AddReach(dst, lower[:n], upper[:n], scores, 1, 1, 1, 1) }, func() { scores[7] = 1 }},
 		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},

@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 10, Renew: "make the preview again", Header: 264}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 11, Renew: "make the preview again", Header: 240}
 
 const (
 	mostProbes   = 1 << 12
@@ -64,6 +64,7 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "gauges", &p.ResidualScale, Stages, p.Panels())
 	partfile.List(c, "shares", &p.Shares, Stages, p.Panels())
 	partfile.List(c, "levels", &p.Levels, Stages, p.Panels())
+	partfile.List(c, "near", &p.Near, Stages-1, p.Panels()*kernels.PanelRows)
 	partfile.List(c, "ids", &p.IDs, p.Labels)
 	partfile.List(c, "codes", &f.codes, p.Labels-p.Outliers, p.RowBytes())
 }
@@ -133,6 +134,11 @@ func (p *Parts) Check() error {
 	for i, r := range p.Of {
 		if uint64(r) >= uint64(p.Coordinates) {
 			return fmt.Errorf("of: found %d at %d, expected a coordinate below %d", r, i, p.Coordinates)
+		}
+	}
+	for i, x := range p.Near {
+		if x != 0 && i%(len(p.Near)/(Stages-1)) >= p.Labels-p.Outliers {
+			return fmt.Errorf("near: found %d at %d, expected 0 where a panel has no label", x, i)
 		}
 	}
 	if err := p.checkIDs(); err != nil {

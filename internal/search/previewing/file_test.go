@@ -34,13 +34,19 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 	p = &Parts{
 		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 384, Probes: 2, Outliers: 1,
 		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(384, 0.1), Left: floats(Stages*14, 0.1), ResidualScale: floats(Stages*6, 1),
-		Shares: floats(Stages*6, 0), Levels: floats(Stages*6, -0.5), Factors: [Stages - 1]float64{1, 0.9, 0.8, 0.5}, Margins: [Stages]float64{0.25}, K: 5, HeldOut: 3, Own: 7, Far: [Stages]float64{400, 300, 200, 100, 50}, Rungs: []Rung{rung, rung},
+		Shares: floats(Stages*6, 0), Levels: floats(Stages*6, -0.5), Factors: [Stages - 1]float64{1, 0.8, 0.5}, Margins: [Stages]float64{0.25}, K: 5, HeldOut: 3, Own: 7, Far: [Stages]float64{300, 200, 100, 50}, Rungs: []Rung{rung, rung},
 	}
 	for range p.Codes {
 		p.Of = append(p.Of, uint32(r.IntN(p.Coordinates)))
 	}
 	for id := range p.Labels {
 		p.IDs = append(p.IDs, uint32(id))
+	}
+	p.Near = make([]byte, (Stages-1)*96)
+	for i := range p.Near {
+		if i%96 < 89 {
+			p.Near[i] = byte(r.Uint32())
+		}
 	}
 	codes = make([]byte, 89*p.RowBytes())
 	for i := range codes {
@@ -107,8 +113,9 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"codes: found 20", func(p *Parts) { p.Codes = 20 }},
 		{"shares: found -1 at 17", func(p *Parts) { p.Shares[17] = -1 }},
 		{"levels: found +Inf at 0", func(p *Parts) { p.Levels[0] = float32(math.Inf(1)) }},
+		{"near: found 1 at 95, expected 0 where a panel has no label", func(p *Parts) { p.Near[95] = 1 }},
 		{"margin: found +Inf", func(p *Parts) { p.Margins[1] = math.Inf(1) }},
-		{"factor: found NaN at 3", func(p *Parts) { p.Factors[3] = math.NaN() }},
+		{"factor: found NaN at 2", func(p *Parts) { p.Factors[2] = math.NaN() }},
 		{"k: found 91", func(p *Parts) { p.K = 91 }},
 		{"normal rung: found 40", func(p *Parts) { p.Normal = 40 }},
 		{"far: found -1 at 2", func(p *Parts) { p.Far[2] = -1 }},
@@ -155,7 +162,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 6, expected 10",
+		write("old", old):                "version: found 6, expected 11",
 		write("uneven", sealed(uneven)):  "codes: found 388",
 		write("codes", sealed(more)):     "codes: found 4224",
 		write("cut", data[:len(data)-1]): "file size",

@@ -38,22 +38,6 @@ func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64
 			l.scores[row] = none
 		}
 	}
-	// Panels by the stages that looked at them, the ones of the first alone at last.
-	for j := 1; j < PanelStages; j++ {
-		some := l.few[:0]
-		for panel, at := range l.stage {
-			if int(at) == j {
-				scores := l.scores[panel*kernels.PanelRows : (panel+1)*kernels.PanelRows]
-				some = append(some, scores...)
-				for i := range scores {
-					scores[i] = none
-				}
-			}
-		}
-		if len(some) > 0 {
-			rest = kernels.LogAddExp(rest, sum(some, j))
-		}
-	}
 	rest = kernels.LogAddExp(rest, sum(l.scores, 0))
 	mean := 0.0 // the product of the context with the mean row
 	for j, x := range l.x {

@@ -23,38 +23,34 @@ type Look struct {
 	Rows   []uint32  // places in Parts.IDs of the labels that all stages looked at
 	Scores []float32 // of these; -Inf for a label that may not be answered
 
-	model    *Model
-	parts    *Parts
-	layer    *exact.Layer
-	turner   Turner
-	x        []float32 // the context, and 1 if the layer has biases
-	z        []float64 // its coordinates and probes
-	v        []float64 // the coordinates in the steps of codes
-	codes    []int8
-	scores   []float32 // of all rows, by the stages of panels that looked at them
-	best     []float32 // of each panel: its largest score
-	wide     []float32 // of each panel: how far its labels may be from their scores, or the largest score with that
-	stage    []uint8   // of each panel: the last stage that looked at it
-	list     []uint32  // panels
-	todo     []uint32  // panels
-	early    []uint32  // panels that First looked at by more stages than the first
-	top      []float32 // room for the largest scores of listed panels
-	rows     []uint32  // room for Rows
-	room     []float32 // for Scores
-	left     []float32 // scores of rows that the first stage of lines left out
-	lost     []uint32  // these rows
-	places   []uint32
-	gathered []float32
-	few      []float32
-	ruled    []ruled // labels that were ruled out in the first look
+	model  *Model
+	parts  *Parts
+	layer  *exact.Layer
+	turner Turner
+	x      []float32 // the context, and 1 if the layer has biases
+	z      []float64 // its coordinates and probes
+	v      []float64 // the coordinates in the steps of codes
+	codes  []int8
+	scores []float32         // of all rows, by the first stage
+	best   []float32         // of each panel: its largest score
+	wide   []float32         // of each panel: its largest score, and how far its labels may be from theirs
+	far    [Stages][]float32 // of each panel, after the later stages: how far its labels may be, in 255ths
+	list   []uint32          // panels
+	rows   []uint32          // room for Rows
+	room   []float32         // for Scores
+	least  []float32         // of each of Rows after the stages of panels: the score with which it stays
+	left   []float32         // scores of rows that the first stage of lines left out
+	lost   []uint32          // these rows
+	places []uint32
+	few    []float32
+	ruled  []ruled // labels that were ruled out in the first look
 }
 
 const (
-	// The first look takes the panels with the best labels by the first stage, and of these by the
-	// second: shares of all panels, and the fewest.
-	wideShare, fewestWide = 0.06, 128
+	// The first look takes the panels with the best labels by the first stage: a share of all panels, and
+	// the fewest.
 	markShare, fewestMark = 0.01, 48
-	// Of the labels of the latter the first look takes so many times the place of the mark by all stages.
+	// Of their labels it takes so many times the place of the mark by all stages.
 	markTimes = 4
 	// sampledPanels is the number of panels, about, that tell how good the best ones are.
 	sampledPanels = 1024
@@ -83,12 +79,15 @@ func newLook(m *Model) Look {
 	l := Look{
 		model: m, parts: p, turner: m.turn.Turner(),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
-		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
-		todo: make([]uint32, panels), early: make([]uint32, 0, panels), top: make([]float32, panels), rows: make([]uint32, 2*rows), room: make([]float32, 2*rows),
-		left: make([]float32, 0, rows), lost: make([]uint32, 0, rows), places: make([]uint32, rows), gathered: make([]float32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
+		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), list: make([]uint32, panels),
+		rows: make([]uint32, 2*rows), room: make([]float32, 2*rows), least: make([]float32, 2*rows),
+		left: make([]float32, 0, rows), lost: make([]uint32, 0, rows), places: make([]uint32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
 	for i := range p.Biased {
 		l.x[p.Dim+i] = 1
+	}
+	for j := 1; j < Stages; j++ {
+		l.far[j] = make([]float32, panels)
 	}
 	return l
 }
@@ -189,50 +188,26 @@ func (l *Look) Gauge(j int, panel uint32) float64 {
 	return float64(l.parts.ResidualScale[j*len(l.best)+int(panel)])
 }
 
-// look adds the codes of a stage of panels to the scores of some panels.
-func (l *Look) look(j int, panels []uint32) {
-	l.add(j, panels, l.top)
-	for i, panel := range panels {
-		l.best[panel], l.stage[panel] = l.top[i], uint8(j)
-	}
-}
-
-// lookFirst adds the codes of the first stage to the scores of all panels.
+// lookFirst looks at all panels by the first stage.
 func (l *Look) lookFirst() {
-	l.add(0, l.model.all, l.best)
-	clear(l.stage)
+	from, to := l.parts.Stage(0)
+	l.looked(0, len(l.scores))
+	kernels.Scores2(l.scores, l.best, l.model.tables[0], l.codes[from:to], kernels.Excess2(l.codes[from:to]))
+	l.empty()
 }
 
-// add adds the codes of a stage of panels to the scores of some panels, and writes the largest of each to
-// top. The first stage begins the scores.
-func (l *Look) add(j int, panels []uint32, top []float32) {
-	p := l.parts
-	from, to := p.Stage(j)
-	if from == to {
-		for i, panel := range panels {
-			top[i] = slices.Max(l.scores[panel*kernels.PanelRows:][:kernels.PanelRows])
-		}
-		return
-	}
-	l.looked(j, len(panels)*kernels.PanelRows)
-	kernels.Scores2(l.scores, top, l.model.tables[j], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), j == 0)
-	if j == 0 {
-		l.empty(panels, top)
-	}
+// pick looks at some panels by the second stage, and writes the rows that may reach a mark to the room of
+// l.Rows from a place on, with their scores, and with the scores that they stay with after the next stage.
+func (l *Look) pick(at int, panels []uint32, mark float32) (found int) {
+	from, to := l.parts.Stage(1)
+	l.looked(1, len(panels)*kernels.PanelRows)
+	return kernels.Select2(l.rows[at:], l.room[at:], l.least[at:], l.scores, l.near(1), l.near(2), l.model.tables[1], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), mark)
 }
 
-// keep adds the codes of a later stage of panels to the scores of some panels, and leaves those of which a
-// score is at most that far below the mark.
-func (l *Look) keep(j int, panels []uint32, far []float32) []uint32 {
-	p := l.parts
-	from, to := p.Stage(j)
-	if from == to {
-		return slices.DeleteFunc(panels, func(panel uint32) bool {
-			return slices.Max(l.scores[panel*kernels.PanelRows:][:kernels.PanelRows])+far[panel] < l.Mark
-		})
-	}
-	l.looked(j, len(panels)*kernels.PanelRows)
-	return panels[:kernels.Keep2(l.scores, panels, far, l.model.tables[j], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), l.Mark)]
+// near returns how far rows may be from their scores after a later stage.
+func (l *Look) near(j int) kernels.Near2 {
+	n := len(l.scores)
+	return kernels.Near2{Far: l.far[j], Near: l.parts.Near[(j-1)*n : j*n]}
 }
 
 // looked counts the codes of a stage of some rows.
@@ -241,17 +216,14 @@ func (l *Look) looked(j, rows int) {
 	l.Stats.Looked += uint64(min(rows, l.parts.Labels) * (to - from) / l.parts.Codes)
 }
 
-// empty takes the rows of the last panel that have no label out, if it is the last of some.
-func (l *Look) empty(panels []uint32, top []float32) {
-	last, i := len(l.best)-1, len(panels)-1
-	if n := l.parts.Labels - l.parts.Outliers; n < len(l.scores) && int(panels[i]) == last {
-		top[i] = none
-		for row := last * kernels.PanelRows; row < len(l.scores); row++ {
-			if row >= n {
-				l.scores[row] = none
-			}
-			top[i] = max(top[i], l.scores[row])
+// empty takes the rows of the last panel that have no label out.
+func (l *Look) empty() {
+	last := len(l.best) - 1
+	if n := l.parts.Labels - l.parts.Outliers; n < len(l.scores) {
+		for row := n; row < len(l.scores); row++ {
+			l.scores[row] = none
 		}
+		l.best[last] = slices.Max(l.scores[last*kernels.PanelRows:])
 	}
 }
 
@@ -270,7 +242,6 @@ func (l *Look) refine(j int, rows []uint32, scores []float32) {
 func (l *Look) First(k int, req *exact.Request) {
 	k = max(k, 1)
 	l.lookFirst()
-	l.early = l.early[:0]
 	rank := max(k, Many) + Behind
 	for looked := 0; looked < len(l.best) && rank > kernels.PanelRows*looked/markTimes; {
 		looked = min(len(l.best), max(shareOf(markShare, fewestMark, len(l.best)), (markTimes*rank+kernels.PanelRows-1)/kernels.PanelRows))
@@ -293,47 +264,19 @@ func (l *Look) First(k int, req *exact.Request) {
 	}
 }
 
-// deepen looks at the best n panels or more by the stages of panels, found by the second stage among
-// more by the first, and at the best rows of these and earlier ones by all stages.
+// deepen looks at the best n panels or more by the second stage, and at the best rows of these by all stages.
 func (l *Look) deepen(n, rows int) {
-	wide := max(shareOf(wideShare, fewestWide, len(l.best)), n)
-	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.about(wide))]
+	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.about(n))]
 	if len(list) < n {
-		list = l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, wide))]
+		list = l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, n))]
 	}
-	before := len(l.early)
-	for _, p := range list {
-		if l.stage[p] == 0 {
-			l.early = append(l.early, p)
-		}
+	found := l.pick(0, list, none)
+	bound, kept := max(l.kth(l.room[:found], min(rows, found)), -math.MaxFloat32), 0
+	for _, i := range l.places[:kernels.SelectAtLeast(l.places, l.room[:found], bound)] { // i >= kept
+		l.rows[kept], l.room[kept] = l.rows[i], l.room[i]
+		kept++
 	}
-	l.look(1, l.early[before:])
-	for i, p := range list {
-		l.few[i] = l.best[p]
-	}
-	bound := kernels.KthLargest(l.few[:len(list)], min(n, len(list)))
-	some := l.todo[:0]
-	for _, p := range list {
-		if l.best[p] >= bound && l.stage[p] < PanelStages-1 {
-			some = append(some, p)
-		}
-	}
-	for j := 2; j < PanelStages; j++ {
-		l.look(j, some)
-	}
-	some = some[:0]
-	for _, p := range l.early {
-		if l.stage[p] == PanelStages-1 {
-			some = append(some, p)
-		}
-	}
-	scores := l.gather(some)
-	bound = max(l.kth(scores, min(rows, len(scores))), -math.MaxFloat32)
-	l.Rows, l.Scores = l.rows[:0], l.room[:0]
-	for _, i := range l.places[:kernels.SelectAtLeast(l.places, scores, bound)] {
-		row := some[i/kernels.PanelRows]*kernels.PanelRows + i%kernels.PanelRows
-		l.Rows, l.Scores = append(l.Rows, row), append(l.Scores, scores[i])
-	}
+	l.Rows, l.Scores = l.rows[:kept], l.room[:kept]
 	for j := PanelStages; j < Stages; j++ {
 		l.refine(j, l.Rows, l.Scores)
 	}
@@ -381,22 +324,26 @@ func (l *Look) below(score float32, distance float64) float32 {
 // shareOf returns a share of n panels, at least a few.
 func shareOf(share float64, few, n int) int { return min(n, max(few, int(share*float64(n)))) }
 
-// reaches writes to l.wide how far the best label of each panel may be from its score after a stage, by
-// the reach, or after the last stage by the deviations. It is the larger one of two distances. What codes
-// leave of a label in any context is like a normal deviation. A context in which a label leads has more
-// of the label's own direction: its logit rose from a level to the mark, and codes miss a share of that.
-func (l *Look) reaches(j int, reach float64) (wide []float32) {
-	clear(l.wide)
-	l.addReach(j, reach)
-	return l.wide
+// reach writes to l.far how far the labels of each panel may be from their scores after a later stage.
+func (l *Look) reach(j int, reach float64) {
+	clear(l.far[j])
+	l.addReach(l.far[j], j, reach, Farthest)
 }
 
-// addReach adds these distances to l.wide.
-func (l *Look) addReach(j int, reach float64) {
+// addReach adds to dst how far the labels of each panel may be from their scores after a stage, by the
+// reach, or after the last stage by the deviations, in parts of a number. It is the larger one of two
+// distances. What codes leave of a label in any context is like a normal deviation. A context in which a
+// label leads has more of the label's own direction: its logit rose from a level to the mark, and codes
+// miss a share of that.
+func (l *Look) addReach(dst []float32, j int, reach, parts float64) {
 	p, n := l.parts, len(l.best)
 	gauge, share, level := p.ResidualScale[j*n:(j+1)*n], p.Shares[j*n:(j+1)*n], p.Levels[j*n:(j+1)*n]
-	kernels.AddReach(l.wide, gauge, share, level, bounded(float64(reach*p.factor(j))*l.Unit(j)), bounded(p.Margins[j]*l.Unit(j)), float32(l.Mark*l.Scale), 1/l.Scale)
+	unit := l.Unit(j) / parts
+	kernels.AddReach(dst, gauge, share, level, bounded(float64(reach*p.factor(j))*unit), bounded(p.Margins[j]*unit), float32(l.Mark*l.Scale), float32(1/(float64(l.Scale)*parts)))
 }
+
+// Farthest is the number of Parts.Near of a label that may be as far from its score as any of its panel.
+const Farthest = 255
 
 // factor returns the factor of the reach after a stage.
 func (p *Parts) factor(j int) float64 {
@@ -408,78 +355,33 @@ func (p *Parts) factor(j int) float64 {
 
 func bounded(x float64) float32 { return float32(min(x, 0x1p120)) }
 
-// narrow looks at the panels that may reach the mark, stage by stage, and then at their rows that may,
-// and adds the ones that are left to l.Rows, with l.Scores. For a sum it keeps the others of the last
-// stages.
+// narrow looks at the panels that may reach the mark, and then, stage by stage, at their rows that may, and
+// adds the ones that are left to l.Rows, with l.Scores. For a sum it keeps the scores of the others.
 func (l *Look) narrow(reach float64, sum bool) {
 	copy(l.wide, l.best)
-	l.addReach(0, reach)
-	deep := l.todo[:0]
-	for _, panel := range l.early { // more stages looked at these
-		if l.wide[panel] = none; l.stage[panel] == PanelStages-1 {
-			deep = append(deep, panel)
-		}
-	}
+	l.addReach(l.wide, 0, reach, 1)
 	list := l.list[:kernels.SelectAtLeast(l.list, l.wide, l.Mark)]
-	for j := 1; j < PanelStages; j++ {
-		if sum {
-			for _, panel := range list {
-				l.stage[panel] = uint8(j)
-			}
-		}
-		far := l.reaches(j, reach)
-		list = l.keep(j, list, far)
-		for _, panel := range l.early {
-			if j < PanelStages-1 && int(l.stage[panel]) == j && l.best[panel]+far[panel] >= l.Mark {
-				list = append(list, panel)
-			}
-		}
+	for j := 1; j < Stages-1; j++ {
+		l.reach(j, reach)
 	}
-	list = append(list, deep...)
 	done := len(l.Rows)
 	for _, row := range l.Rows { // they are there
 		l.scores[row] = none
 	}
-	for i, panel := range list { // l.wide is of the last stage of panels
-		l.top[i] = max(l.Mark-l.wide[panel], -math.MaxFloat32)
-	}
-	found := kernels.SelectRows(l.rows[done:], l.room[done:], l.scores, list, l.top)
-	l.Rows, l.Scores = l.rows[:done+found], l.room[:done+found]
+	found := done + l.pick(done, list, l.Mark)
+	rows, scores, least := l.rows[done:found], l.room[done:found], l.least[done:found]
+	l.refine(2, rows, scores)
 	l.left, l.lost = l.left[:0], l.lost[:0]
-	for j := PanelStages; j < Stages; j++ {
-		rows, scores := l.Rows[done:], l.Scores[done:]
-		l.refine(j, rows, scores)
-		if j == Stages-1 {
-			break
-		}
-		far, n := l.reaches(j, reach), done
-		for i, row := range rows {
-			x := scores[i]
-			stays := x+far[row/kernels.PanelRows] >= l.Mark
-			if sum && !stays {
-				l.left, l.lost = append(l.left, x), append(l.lost, row)
+	if sum {
+		for i, x := range scores {
+			if x < least[i] {
+				l.left, l.lost = append(l.left, x), append(l.lost, rows[i])
 			}
-			l.Rows[n], l.Scores[n] = row, x
-			n += one(stays)
 		}
-		l.Rows, l.Scores = l.Rows[:n], l.Scores[:n]
 	}
-}
-
-// one is 1 for true: a branch would be guessed wrong half of the time.
-func one(is bool) (n int) {
-	if is {
-		n = 1
-	}
-	return n
-}
-
-// gather copies the scores of some panels to one place.
-func (l *Look) gather(panels []uint32) []float32 {
-	for i, p := range panels {
-		copy(l.gathered[i*kernels.PanelRows:(i+1)*kernels.PanelRows], l.scores[int(p)*kernels.PanelRows:])
-	}
-	return l.gathered[:len(panels)*kernels.PanelRows]
+	n := done + kernels.KeepRows(rows, scores, least)
+	l.Rows, l.Scores = l.rows[:n], l.room[:n]
+	l.refine(3, l.Rows[done:], l.Scores[done:])
 }
 
 // All looks at all labels by a stage, after the stages before it, and returns the scores of their
@@ -489,7 +391,8 @@ func (l *Look) All(j int) (scores []float32) {
 		l.lookFirst()
 		return l.scores
 	} else if j < PanelStages {
-		l.look(j, l.model.all)
+		n := l.pick(0, l.model.all, none)
+		copy(l.scores, l.room[:n])
 		return l.scores
 	}
 	l.Rows, l.Scores = l.rows[:len(l.scores)], l.room[:len(l.scores)]
@@ -546,9 +449,10 @@ func (l *Look) kth(scores []float32, k int) float32 {
 // Near returns the places in l.Scores of labels that may reach the mark, within some deviations of
 // what labels have beyond their codes, or by their rise.
 func (l *Look) Near(deviations float64) []uint32 {
-	far, n := l.reaches(Stages-1, deviations), 0
+	l.reach(Stages-1, deviations)
+	near, n := l.near(Stages-1), 0
 	for i, x := range l.Scores {
-		if x > none && x+far[l.Rows[i]/kernels.PanelRows] >= l.Mark {
+		if row := l.Rows[i]; x > none && x+float32(near.Far[row/kernels.PanelRows]*float32(near.Near[row])) >= l.Mark {
 			l.places[n] = uint32(i)
 			n++
 		}
@@ -614,42 +518,42 @@ func Found() (n Need) {
 
 // Needs returns the needs of the label at a place of Parts.IDs, after First.
 func (l *Look) Needs(place int) Need {
-	panel := place / kernels.PanelRows
-	n, row, stage := Found(), [1]uint32{uint32(place)}, l.stage[panel]
-	var score [1]float32
+	n, row := Found(), [1]uint32{uint32(place)}
+	score := [1]float32{l.best[place/kernels.PanelRows]}
 	deep := slices.Contains(l.Rows, row[0])
+	at := len(l.Rows)
 	for j := range Stages {
-		x := score[:]
-		if j < PanelStages {
-			l.look(j, append(l.todo[:0], uint32(panel)))
-			if x = l.best[panel : panel+1]; j == PanelStages-1 {
-				score[0] = l.scores[place]
-				x = score[:]
-			}
-		} else {
+		switch {
+		case j == 0:
+		case j < PanelStages:
+			l.list[0] = uint32(place / kernels.PanelRows)
+			l.pick(at, l.list[:1], none)
+			score[0] = l.room[at+place%kernels.PanelRows]
+		default:
 			l.refine(j, row[:], score[:])
 		}
-		seen := j < PanelStages-1 && stage == PanelStages-1 || j < Stages-1 && deep
-		if !seen {
-			n.Reach[j], n.Margin[j] = l.need(j, panel, x[0])
+		if !deep || j == Stages-1 {
+			n.Reach[j], n.Margin[j] = l.need(j, place, score[0])
 		}
 	}
-	l.stage[panel] = stage // as the first look left it, for another label of the panel
 	return n
 }
 
 // roundings is more than the roundings of float32 make of needs.
 const roundings = 0x1p-12
 
-// need returns the reach, without its factor, and the margin that a score of a panel takes after a
-// stage.
-func (l *Look) need(j, panel int, score float32) (reach, margin float64) {
-	n := len(l.best)
+// need returns the reach, without its factor, and the margin that the score of a row takes after a stage,
+// or after the first the best score of its panel.
+func (l *Look) need(j, row int, score float32) (reach, margin float64) {
+	n, panel := len(l.best), row/kernels.PanelRows
 	share, level := float64(l.parts.Shares[j*n+panel]), float64(l.parts.Levels[j*n+panel])
 	scale := float64(l.Scale)
 	rise := float64(share*(float64(float64(l.Mark)*scale)-level)) / scale
 	unit := max(float64(l.Unit(j)*l.Gauge(j, uint32(panel))), 1e-30)
 	below := float64(l.Mark) - float64(score)
+	if j > 0 {
+		below *= Farthest / float64(max(l.parts.Near[(j-1)*len(l.scores)+row], 1))
+	}
 	return below/unit + roundings, (below-rise)/unit + roundings
 }
 
@@ -657,23 +561,13 @@ func (l *Look) need(j, panel int, score float32) (reach, margin float64) {
 // last, given what it takes before. All has looked at the stage. After the last stage it returns
 // deviations instead.
 func (l *Look) Reaches(j int, req []float32) {
-	of := func(panel int, score float32) float32 {
-		if reach, margin := l.need(j, panel, score); margin > l.parts.Margins[j] {
-			return float32(reach / l.parts.factor(j))
+	for row := range req {
+		score := l.scores[row]
+		if j == 0 {
+			score = l.best[row/kernels.PanelRows]
 		}
-		return float32(math.Inf(-1))
-	}
-	for panel, best := range l.best {
-		rows := req[panel*kernels.PanelRows : (panel+1)*kernels.PanelRows]
-		x := float32(0)
-		if j < PanelStages-1 {
-			x = of(panel, best)
-		}
-		for i := range rows {
-			if j >= PanelStages-1 {
-				x = of(panel, l.scores[panel*kernels.PanelRows+i])
-			}
-			rows[i] = max(rows[i], x)
+		if reach, margin := l.need(j, row, score); margin > l.parts.Margins[j] {
+			req[row] = max(req[row], float32(reach/l.parts.factor(j)))
 		}
 	}
 }

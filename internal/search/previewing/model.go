@@ -10,15 +10,15 @@ import (
 // Stages is the number of stages of a search: each adds some codes of the labels that are left. The
 // first PanelStages add codes of whole panels, the others of single labels.
 const (
-	Stages      = 5
-	PanelStages = 3
+	Stages      = 4
+	PanelStages = 2
 )
 
 // PanelCodes is the number of codes of the stages of panels. Each other stage has those of a line.
 const PanelCodes = 128
 
 // stageEnds are the first code of each stage, and the end of the last.
-var stageEnds = [Stages + 1]int{0, 16, 48, PanelCodes, PanelCodes + kernels.LineCodes, MostCodes}
+var stageEnds = [Stages + 1]int{0, 48, PanelCodes, PanelCodes + kernels.LineCodes, MostCodes}
 
 // MostCodes is the largest number of codes of a label.
 const MostCodes = PanelCodes + (Stages-PanelStages)*kernels.LineCodes
@@ -43,6 +43,7 @@ type Parts struct {
 	ResidualScale []float32 // stages x panels: the largest such part of a label of a panel, over the mean one
 	Shares        []float32 // stages x panels: the largest share that codes up to a stage miss of the rise of a label
 	Levels        []float32 // stages x panels: the logit, less the mean row's, that the rise begins at
+	Near          []byte    // stages but the first x rows of panels: how far a label may be from its score, in 255ths of the panel
 	IDs           []uint32  // labels, panel after panel, and the outliers after them
 
 	Factors [Stages - 1]float64 // of the reach, after each stage but the last

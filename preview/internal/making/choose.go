@@ -133,7 +133,7 @@ const costEvery = 8
 
 // leaves are the shares of the best labels that stages leave out with one reach: fewer where there are
 // few labels left, so that to look farther costs little.
-var leaves = [previewing.Stages - 1]float64{0.01, 0.01, 0.005, 0.001}
+var leaves = [previewing.Stages - 1]float64{0.01, 0.005, 0.001}
 
 // findFactors finds the factors of the reach by the needs of best labels.
 func (m *maker) findFactors(needs []previewing.Need) {
@@ -155,7 +155,7 @@ func (m *maker) findFactors(needs []previewing.Need) {
 }
 
 // usualFactors are the factors of the reach without held-out contexts.
-var usualFactors = [previewing.Stages - 1]float64{1, 1, 0.85, 0.5}
+var usualFactors = [previewing.Stages - 1]float64{1, 0.85, 0.5}
 
 // cost finds the costs of a context, whose coordinates l has.
 func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
@@ -168,6 +168,9 @@ func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
 	for j := range previewing.Stages {
 		from, to := m.Stage(j)
 		part := float32(to-from) / float32(m.Codes*len(req))
+		if j >= previewing.PanelStages {
+			part *= linesTake
+		}
 		for _, x := range req {
 			if i, _ := slices.BinarySearch(reaches, float64(x)); i < len(shares) {
 				shares[i] += part
@@ -190,6 +193,9 @@ func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
 	}
 	sumUp(kept)
 }
+
+// linesTake is how many times as long a byte of a line takes as one of a panel: panels are read in order.
+const linesTake = 2.5
 
 func sumUp(x []float32) {
 	for i := 1; i < len(x); i++ {

@@ -313,12 +313,12 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 					share = min(max((linear.Dot(a, w.moved[i])+outside)/(w.slope[i]+outside), 0), 1)
 				}
 				at := linear.Dot(a, k.mean) + float64(share*(float64(mark)-w.usual[i]))
-				most = rise{max(most.share, float32(share)), max(most.atMark, float32(at))}
+				most = rise{max(most.share, float32(min(otherRise*share, 1))), max(most.atMark, float32(otherRise*at))}
 			}
 			x.rises[j][id] = most
 		}
-		near[coordinates], near[coordinates+1] = nearRise*x.rises[0][id].atMark, x.rises[1][id].atMark
-		near[coordinates+2] = float32(nearReach * math.Sqrt(x.left[1][id]+x.beyond[id]))
+		near[coordinates], near[coordinates+1] = x.rises[0][id].atMark, nearRise*x.rises[1][id].atMark
+		near[coordinates+2] = float32(nearReach * math.Sqrt(x.left[0][id]+x.beyond[id]))
 		panel := min(m.Codes, previewing.PanelCodes)
 		encode.PackCodes2(x.codes[id*size:], w.codes[:panel])
 		for c := panel; c < m.Codes; c += kernels.LineCodes {
@@ -328,6 +328,8 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 }
 
 const leastGauge = 0.25
+
+const otherRise = 1.1
 
 // arrange puts labels that are alike into panels, with their codes, and the outliers after them:
 // labels with codes that tell little of their logits. They are the huge ones, those whose codes
@@ -358,92 +360,152 @@ func (m *maker) arrange(x *coded, mark float32) {
 	for panel := range slices.Chunk(m.IDs, kernels.PanelRows) {
 		slices.Sort(panel)
 	}
-	size, panels := m.RowBytes(), m.Panels()
+	size := m.RowBytes()
 	m.codes = make([]byte, 0, len(m.IDs)*size)
 	for _, id := range m.IDs {
 		m.codes = append(m.codes, x.codes[int(id)*size:][:size]...)
 	}
-	m.ResidualScale = slices.Repeat([]float32{leastGauge}, previewing.Stages*panels)
-	for j, left := range x.left {
-		mean := 0.0
-		for _, id := range m.IDs {
-			mean += (left[id] + x.beyond[id]) / float64(len(m.IDs))
-		}
-		for i, id := range m.IDs {
-			if g := &m.ResidualScale[j*panels+i/kernels.PanelRows]; mean > 0 {
-				*g = max(*g, float32(math.Sqrt((left[id]+x.beyond[id])/mean)))
-			}
-		}
-	}
-	m.Shares, m.Levels = make([]float32, len(x.rises)*panels), make([]float32, len(x.rises)*panels)
-	for j, rises := range x.rises {
-		most := slices.Repeat([]float32{-math.MaxFloat32}, panels)
-		for i, id := range m.IDs {
-			panel := i / kernels.PanelRows
-			share := &m.Shares[j*panels+panel]
-			*share = max(*share, rises[id].share)
-			most[panel] = max(most[panel], rises[id].atMark)
-		}
-		for panel, rise := range most {
-			if share := m.Shares[j*panels+panel]; share > 0 {
-				m.Levels[j*panels+panel] = max(mark-rise/share, -math.MaxFloat32)
-			}
-		}
+	for j := range previewing.Stages {
+		m.bound(x, j, mark)
 	}
 	m.IDs = append(m.IDs, outliers...)
 }
 
+// bound finds how far the labels of panels may be from their scores after a stage: of a panel the largest
+// gauge, share and level, and of each label after the first stage its part of the panel's distance.
+func (m *maker) bound(x *coded, j int, mark float32) {
+	panels, left, rises := m.Panels(), x.left[j], x.rises[j]
+	mean := 0.0
+	for _, id := range m.IDs {
+		mean += (left[id] + x.beyond[id]) / float64(len(m.IDs))
+	}
+	gauge := func(id uint32) float32 {
+		if mean > 0 {
+			return max(leastGauge, float32(math.Sqrt((left[id]+x.beyond[id])/mean)))
+		}
+		return leastGauge
+	}
+	near, i := make([]byte, panels*kernels.PanelRows), 0
+	for panel := range slices.Chunk(m.IDs, kernels.PanelRows) {
+		most, largest := rise{0, -math.MaxFloat32}, float32(leastGauge)
+		for _, id := range panel {
+			largest = max(largest, gauge(id))
+			most = rise{max(most.share, rises[id].share), max(most.atMark, rises[id].atMark)}
+		}
+		level := float32(0)
+		if most.share > 0 {
+			level = max(mark-most.atMark/most.share, -math.MaxFloat32)
+		}
+		m.ResidualScale, m.Shares, m.Levels = append(m.ResidualScale, largest), append(m.Shares, most.share), append(m.Levels, level)
+		for _, id := range panel {
+			part := float64(gauge(id) / largest)
+			if most.share > 0 {
+				part = max(part, float64(rises[id].share/most.share))
+			}
+			if most.atMark > 0 {
+				part = max(part, float64(rises[id].atMark/most.atMark))
+			}
+			near[i] = byte(min(math.Ceil(float64(part*previewing.Farthest)), previewing.Farthest))
+			i++
+		}
+	}
+	if j > 0 {
+		m.Near = append(m.Near, near...)
+	}
+}
+
 // alike puts labels that are alike next to each other, in places that whole panels share: it splits
-// them into halves along the coordinate in which they differ most, and each half again.
+// them into halves along the direction in which they differ most, and each half again.
 func alike(ids []uint32, x []float32, dim int) {
 	if len(ids) <= kernels.PanelRows {
 		return
 	}
-	best, most := 0, -1.0
-	step := max(1, len(ids)/sampledIn)
-	for r := range dim {
-		n, sum, square := 0.0, 0.0, 0.0
-		for i := 0; i < len(ids); i += step {
-			v := float64(x[int(ids[i])*dim+r])
-			n, sum, square = n+1, sum+v, square+float64(v*v)
-		}
-		if spread := square - float64(sum*sum)/n; spread > most {
-			best, most = r, spread
+	axis := principal(ids, x, dim)
+	list := make([]along, len(ids))
+	for i, id := range ids {
+		list[i] = along{id: id}
+		for r, v := range x[int(id)*dim:][:dim] {
+			list[i].at += float64(axis[r] * float64(v))
 		}
 	}
 	half := (len(ids)/2 + kernels.PanelRows - 1) / kernels.PanelRows * kernels.PanelRows
-	halve(ids, half, func(a, b uint32) bool {
-		u, v := x[int(a)*dim+best], x[int(b)*dim+best]
-		return u < v || u == v && a < b
-	})
+	halve(list, half)
+	for i, a := range list {
+		ids[i] = a.id
+	}
 	alike(ids[:half], x, dim)
 	alike(ids[half:], x, dim)
 }
 
-const sampledIn = 256 // labels that tell in which coordinate a half differs most
+// along is a label on a line.
+type along struct {
+	id uint32
+	at float64
+}
 
-// halve puts the n smallest ids before the others.
-func halve(ids []uint32, n int, less func(a, b uint32) bool) {
-	for len(ids) > 1 && n > 0 && n < len(ids) {
-		pivot := ids[len(ids)/2]
-		i, j := 0, len(ids)-1
+func (a along) less(b along) bool { return a.at < b.at || a.at == b.at && a.id < b.id }
+
+const (
+	sampledIn  = 512 // labels that tell in which direction a half differs most
+	axisRounds = 6
+)
+
+// principal returns the direction in which labels differ most, about: a few rounds of the power method,
+// from the coordinate in which they do.
+func principal(ids []uint32, x []float32, dim int) (axis []float64) {
+	n := min(len(ids), sampledIn)
+	rows, mean := make([]float64, n*dim), make([]float64, dim)
+	for i := range n {
+		for r, v := range x[int(ids[i*len(ids)/n])*dim:][:dim] {
+			rows[i*dim+r] = float64(v)
+			mean[r] += float64(v) / float64(n)
+		}
+	}
+	squares := make([]float64, dim)
+	for i := range rows {
+		rows[i] -= mean[i%dim]
+		squares[i%dim] += float64(rows[i] * rows[i])
+	}
+	axis = make([]float64, dim)
+	axis[slices.Index(squares, slices.Max(squares))] = 1
+	for range axisRounds {
+		next := make([]float64, dim)
+		for row := range slices.Chunk(rows, dim) {
+			linear.Axpy(next, linear.Dot(row, axis), row)
+		}
+		length := math.Sqrt(linear.Dot(next, next))
+		if !(length > 0) || math.IsInf(length, 1) {
+			break
+		}
+		for r := range next {
+			axis[r] = next[r] / length
+		}
+	}
+	return axis
+}
+
+// halve puts the n smallest labels before the others.
+func halve(list []along, n int) {
+	for len(list) > 1 && n > 0 && n < len(list) {
+		pivot := list[len(list)/2]
+		i, j := 0, len(list)-1
 		for i <= j {
-			for less(ids[i], pivot) {
+			for list[i].less(pivot) {
 				i++
 			}
-			for less(pivot, ids[j]) {
+			for pivot.less(list[j]) {
 				j--
 			}
 			if i <= j {
-				ids[i], ids[j] = ids[j], ids[i]
+				list[i], list[j] = list[j], list[i]
 				i, j = i+1, j-1
 			}
 		}
 		switch {
 		case n <= j:
-			ids = ids[:j+1]
+			list = list[:j+1]
 		case n >= i:
-			ids, n = ids[i:], n-i
+			list, n = list[i:], n-i
 		default:
 			return
 		}

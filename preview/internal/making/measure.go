@@ -177,8 +177,8 @@ const (
 // another covariance, along which labels lead by other directions. leastMargins are what they need at
 // least. Both are small after the first stages, because most time goes into what these let pass.
 var (
-	ownSlack     = [previewing.Stages]float64{0.3, 1.35, 1.85, 0.75, 0.75}
-	leastMargins = [previewing.Stages]float64{-0.15, -0.75, -0.65, -0.5, -1}
+	ownSlack     = [previewing.Stages]float64{1.15, 1.65, 0.75, 0.75}
+	leastMargins = [previewing.Stages]float64{-0.75, -0.8, -0.5, -1}
 )
 
 // Finds leaves the needs of the label. The label is missed if they are unlikely.

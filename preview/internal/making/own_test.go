@@ -72,7 +72,7 @@ func TestAPreviewWithHolesIsRefused(t *testing.T) {
 // spreadOnce is a model of a layer in which most labels can lead: independent rows, and states of
 // which a few elements vary most, as in language models.
 var spreadOnce = sync.OnceValue(func() made {
-	const labels, dim = 16384, 48
+	const labels, dim = 16384, 96
 	r := rand.New(rand.NewPCG(3, 9))
 	w, states := make([]float32, labels*dim), make([]float32, 2000*dim)
 	for i := range w {
@@ -86,7 +86,7 @@ var spreadOnce = sync.OnceValue(func() made {
 		panic(err)
 	}
 	d := &data{layer: l, dim: dim, r: r}
-	m, from, held, err := begin(l, states, &Options{Coordinates: 32, LeastOwn: 0.5, Precision1: 0.99, PrecisionK: 0.98})
+	m, from, held, err := begin(l, states, &Options{Coordinates: 64, LeastOwn: 0.5, Precision1: 0.99, PrecisionK: 0.98})
 	if err != nil {
 		panic(err)
 	}
@@ -115,7 +115,8 @@ func (r remembers) Finds(id uint32, h []float32) (int, bool, error) {
 // as searches by some rungs lead to them.
 func ownStates(t *testing.T, labels int, rungs []previewing.Rung, sure int) (ids []uint32, states [][]float32) {
 	t.Helper()
-	x, contexts, r := spreadOnce(), make([]float32, 1000*48), rand.New(rand.NewPCG(4, 4))
+	x, r := spreadOnce(), rand.New(rand.NewPCG(4, 4))
+	contexts := make([]float32, 1000*x.dim)
 	for i := range contexts {
 		contexts[i] = float32(r.NormFloat64() * 4 / math.Sqrt(float64(1+i%x.dim)))
 	}
