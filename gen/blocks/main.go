@@ -153,7 +153,7 @@ func (f *fn) prefetchGathered(ids, i, size reg.GPVirtual) {
 	ADDQ(Load(Param("rows"), GP64()), at)
 	LEAQ(emit.Ptr(at, size, 0), end)
 	Label("ask")
-	PREFETCHT0(Mem{Base: at})
+	PREFETCHT1(Mem{Base: at})
 	ADDQ(I32(64), at)
 	CMPQ(at, end)
 	JLT(LabelRef("ask"))

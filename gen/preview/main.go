@@ -18,8 +18,10 @@ const (
 	turn      = 2 // steps whose sums do not wait for each other (AVX-512)
 	four      = 4 // bytes of a vector that a lane multiplies at once
 	quarters  = 4 // of a byte
-	lookAhead = 8 // panels of a list
-	rowsAhead = 32
+// Places of lists are far from each other, so their memory is asked for that many places ahead, into the
+	// second cache: the first one waits for few lines at a time, and a list would wait for these.
+	lookAhead = 16 // panels
+	rowsAhead = 96
 )
 
 func main() {
@@ -205,7 +207,7 @@ func (s *sums2) panel(p, next reg.GPVirtual) {
 	Label("steps")
 	Comment("Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.")
 	if next != nil {
-		PREFETCHT0(Mem{Base: next})
+		PREFETCHT1(Mem{Base: next})
 		ADDQ(I32(line), next)
 	}
 	if s.l.Bytes == 64 {
@@ -302,7 +304,7 @@ func lines2(l emit.Level) {
 		Label(label)
 		for k := range n {
 			find(Mem{Base: list, Index: ahead, Scale: 4, Disp: four * k})
-			PREFETCHT0(Mem{Base: table, Index: row, Scale: 1})
+			PREFETCHT1(Mem{Base: table, Index: row, Scale: 1})
 		}
 	}
 	// products leaves the sums of the products of the row in the lanes of sum.

@@ -30,7 +30,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -153,7 +153,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -336,7 +336,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -484,7 +484,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -682,7 +682,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -858,7 +858,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -1074,7 +1074,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -1215,7 +1215,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -1425,7 +1425,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -1584,7 +1584,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -1814,7 +1814,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -2028,7 +2028,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -2506,7 +2506,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -2744,7 +2744,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -3173,7 +3173,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -3416,7 +3416,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -3783,7 +3783,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -3937,7 +3937,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -4165,7 +4165,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -4338,7 +4338,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -4574,7 +4574,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -4761,7 +4761,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -5008,7 +5008,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -5137,7 +5137,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -5311,7 +5311,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -5436,7 +5436,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -5616,7 +5616,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -5799,7 +5799,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -6057,7 +6057,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -6279,7 +6279,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -6547,7 +6547,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask
@@ -6721,7 +6721,7 @@ row:
 	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (BX)
+	PREFETCHT1 (BX)
 	ADDQ       $+64, BX
 	CMPQ       BX, R8
 	JLT        ask

@@ -271,7 +271,7 @@ TEXT ·select2AVX2(SB), NOSPLIT, $0-128
 
 panel:
 	// The panel some places ahead, or the last one, is prefetched.
-	MOVQ $+8, BX
+	MOVQ $+16, BX
 	CMPQ CX, BX
 	JGT  ahead
 	MOVQ CX, BX
@@ -306,7 +306,7 @@ ahead:
 
 steps:
 	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
-	PREFETCHT0   (R8)
+	PREFETCHT1   (R8)
 	ADDQ         $+64, R8
 	VPBROADCASTD (R9), Y10
 	VPBROADCASTD 4(R9), Y11
@@ -712,14 +712,14 @@ row:
 	// The rows some places ahead, or the last ones, are prefetched.
 	MOVQ BX, DI
 	SUBQ $+1, DI
-	CMPQ DI, $+32
+	CMPQ DI, $+96
 	JLE  ahead1
-	MOVQ $+32, DI
+	MOVQ $+96, DI
 
 ahead1:
 	MOVL       (DX)(DI*4), DI
 	SHLQ       $0x06, DI
-	PREFETCHT0 (CX)(DI*1)
+	PREFETCHT1 (CX)(DI*1)
 	MOVL       (DX), DI
 	SHLQ       $0x06, DI
 	VXORPS     Y11, Y11, Y11
@@ -1030,7 +1030,7 @@ TEXT ·select2AVX512(SB), NOSPLIT, $0-128
 
 panel:
 	// The panel some places ahead, or the last one, is prefetched.
-	MOVQ $+8, BX
+	MOVQ $+16, BX
 	CMPQ CX, BX
 	JGT  ahead
 	MOVQ CX, BX
@@ -1065,7 +1065,7 @@ ahead:
 
 steps:
 	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
-	PREFETCHT0    (DI)
+	PREFETCHT1    (DI)
 	ADDQ          $+64, DI
 	VMOVDQU64     (BX), Z11
 	VPANDD        Z2, Z11, Z12
@@ -1158,23 +1158,23 @@ rows:
 	// The rows some places ahead, or the last ones, are prefetched.
 	MOVQ BX, R8
 	SUBQ $+4, R8
-	CMPQ R8, $+32
+	CMPQ R8, $+96
 	JLE  ahead4
-	MOVQ $+32, R8
+	MOVQ $+96, R8
 
 ahead4:
 	MOVL          (DX)(R8*4), DI
 	SHLQ          $0x06, DI
-	PREFETCHT0    (CX)(DI*1)
+	PREFETCHT1    (CX)(DI*1)
 	MOVL          4(DX)(R8*4), DI
 	SHLQ          $0x06, DI
-	PREFETCHT0    (CX)(DI*1)
+	PREFETCHT1    (CX)(DI*1)
 	MOVL          8(DX)(R8*4), DI
 	SHLQ          $0x06, DI
-	PREFETCHT0    (CX)(DI*1)
+	PREFETCHT1    (CX)(DI*1)
 	MOVL          12(DX)(R8*4), DI
 	SHLQ          $0x06, DI
-	PREFETCHT0    (CX)(DI*1)
+	PREFETCHT1    (CX)(DI*1)
 	VXORPS        Z6, Z6, Z6
 	VXORPS        Z7, Z7, Z7
 	VXORPS        Z8, Z8, Z8
@@ -1265,14 +1265,14 @@ row:
 	// The rows some places ahead, or the last ones, are prefetched.
 	MOVQ BX, DI
 	SUBQ $+1, DI
-	CMPQ DI, $+32
+	CMPQ DI, $+96
 	JLE  ahead1
-	MOVQ $+32, DI
+	MOVQ $+96, DI
 
 ahead1:
 	MOVL          (DX)(DI*4), DI
 	SHLQ          $0x06, DI
-	PREFETCHT0    (CX)(DI*1)
+	PREFETCHT1    (CX)(DI*1)
 	MOVL          (DX), DI
 	SHLQ          $0x06, DI
 	VXORPS        Z5, Z5, Z5
