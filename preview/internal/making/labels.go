@@ -190,9 +190,13 @@ type kind struct {
 	variance   float64
 }
 
+// kindCoordinates is the number of coordinates that a kind has at most. It takes the further ones, which
+// differ little between contexts, for the part outside the coordinates.
+const kindCoordinates = 384
+
 // kinds returns the kinds of contexts: all of the states, and each part of them.
 func (m *maker) kinds(ctx context.Context, states []float32) (kinds []kind, err error) {
-	n, width := m.Coordinates, m.Width()
+	n, width := min(m.Coordinates, kindCoordinates), m.Width()
 	turner := previewing.NewDirections(m.Turn[:n*width], width).Turner()
 	states = m.extended(states)
 	all := make([]float64, len(states)/width*n) // the coordinates of all states
@@ -252,7 +256,7 @@ func partsOf[F float32 | float64](x []F, dim, least int) (parts [][]F) {
 // label is M w', M the covariance of contexts of a kind.
 func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded, error) {
 	n, size := m.Labels, m.RowBytes()
-	coordinates := min(nearIn, m.Coordinates)
+	coordinates, inKind := min(nearIn, m.Coordinates), min(m.Coordinates, kindCoordinates)
 	dim := coordinates + 3
 	x := &coded{codes: make([]byte, n*size), near: make([]float32, n*dim), beyond: make([]float64, n), far: make([]float64, n)}
 	for j := range x.left {
@@ -275,9 +279,9 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 		usual, slope []float64   // the mean logit, and how it grows along the direction
 	}
 	fresh := func() worker {
-		w := worker{readers(), make([]byte, m.Codes), make([]float32, m.Coordinates), nil, nil, make([]float64, len(kinds)), make([]float64, len(kinds))}
+		w := worker{readers(), make([]byte, m.Codes), make([]float32, inKind), nil, nil, make([]float64, len(kinds)), make([]float64, len(kinds))}
 		for _, k := range kinds {
-			w.turners, w.moved = append(w.turners, k.covariance.Turner()), append(w.moved, make([]float64, m.Coordinates))
+			w.turners, w.moved = append(w.turners, k.covariance.Turner()), append(w.moved, make([]float64, inKind))
 		}
 		return w
 	}
@@ -292,12 +296,14 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 			x.beyond[id] += float64(more[i] * more[i])
 			x.far[id] += float64(more[m.Probes+i] * more[m.Probes+i])
 		}
-		for r, y := range a {
+		inside, further := a[:inKind], a[inKind:]
+		for r, y := range inside {
 			w.along[r] = float32(y)
 		}
+		outside := x.beyond[id] + linear.Dot(further, further)
 		for i, k := range kinds {
 			w.turners[i].Turn(w.moved[i], w.along)
-			w.usual[i], w.slope[i] = linear.Dot(a, k.mean), linear.Dot(a, w.moved[i])
+			w.usual[i], w.slope[i] = linear.Dot(inside, k.mean), linear.Dot(inside, w.moved[i])+float64(outside*k.variance)
 		}
 		for j := range x.left {
 			from, to := m.Stage(j)
@@ -306,13 +312,13 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 				w.codes[c], a[r] = code(a[r], float64(m.Steps[c]), scales[c])
 			}
 			x.left[j][id] = linear.Dot(a, a)
-			most := rise{0, -math.MaxFloat32}
+			most, outside := rise{0, -math.MaxFloat32}, x.beyond[id]+linear.Dot(further, further)
 			for i, k := range kinds {
-				share, outside := 0.0, float64(x.beyond[id]*k.variance)
-				if w.slope[i]+outside > 0 {
-					share = min(max((linear.Dot(a, w.moved[i])+outside)/(w.slope[i]+outside), 0), 1)
+				share := 0.0
+				if w.slope[i] > 0 {
+					share = min(max((linear.Dot(inside, w.moved[i])+float64(outside*k.variance))/w.slope[i], 0), 1)
 				}
-				at := linear.Dot(a, k.mean) + float64(share*(float64(mark)-w.usual[i]))
+				at := linear.Dot(inside, k.mean) + float64(share*(float64(mark)-w.usual[i]))
 				most = rise{max(most.share, float32(min(otherRise*share, 1))), max(most.atMark, float32(otherRise*at))}
 			}
 			x.rises[j][id] = most

@@ -109,7 +109,7 @@ func begin(l *exact.Layer, states []float32, opt *Options) (m *maker, from, held
 			m.Biased = 1
 		}
 	}
-	m.Coordinates = min(cmp.Or(opt.Coordinates, 384), m.Width())
+	m.Coordinates = min(cmp.Or(opt.Coordinates, 640), m.Width())
 	if m.Codes = (finest*m.Coordinates + 15) &^ 15; m.Codes > previewing.PanelCodes {
 		lines := (m.Codes - previewing.PanelCodes + kernels.LineCodes - 1) / kernels.LineCodes
 		m.Codes = previewing.PanelCodes + min(lines, previewing.Stages-previewing.PanelStages)*kernels.LineCodes
