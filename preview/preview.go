@@ -23,7 +23,7 @@ var ErrTarget error = precision.ErrTarget
 
 // Options are the options of Make. The zero value has the defaults.
 type Options struct {
-	// Coordinates is R, at most the dimension: 0 for 384. A label has up to 640 codes of 2 bits, up to
+	// Coordinates is R, at most the dimension: 0 for 640. A label has up to 640 codes of 2 bits, up to
 	// four of one coordinate.
 	Coordinates int
 	// K is the k of the second precision: 0 for 5.

@@ -35,6 +35,13 @@ var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 // had, Gemma 3 270M misses half as many of the five best labels with it.
 const otherReach = 1.1
 
+// leastReach and leastDeviations are the least ones of the normal rung: where the rise of labels finds nearly
+// all of the best, held-out contexts hardly tell how far texts of other kinds need searches to look.
+const (
+	leastReach      = 4.25
+	leastDeviations = 0.5
+)
+
 // need has the settings that the search for one label takes: what it is found by without them is
 // below 0.
 type need struct{ reach, deviations float32 }
@@ -256,8 +263,16 @@ func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 		return row * n
 	}, func(n need) float32 { return n.deviations })
 	pairs := v.pairs(looks, keeps)
+	widest := pair{look: option{bound: math.Inf(1)}, keep: option{bound: math.Inf(1)}}
 	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.cost, b.cost) })
-	normal := v.least(pairs, miss1, missK)
+	// The normal rung looks far enough for other texts, also where few labels are missed anyway.
+	least := pair{look: option{bound: leastReach}, keep: option{bound: leastDeviations}}
+	some := between(pairs, least, widest)
+	if len(some) == 0 {
+		some = pairs
+	}
+	normal := v.least(some, miss1, missK)
+	normal.look.bound, normal.keep.bound = max(normal.look.bound, least.look.bound), max(normal.keep.bound, least.keep.bound)
 	// From the normal rung on, others look less far, or farther.
 	at := slices.Index(factors, 1)
 	chosen := make([]pair, len(factors))
@@ -265,9 +280,11 @@ func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 	for i := at - 1; i >= 0; i-- {
 		chosen[i] = v.least(between(pairs, pair{}, chosen[i+1]), factors[i]*miss1, factors[i]*missK)
 	}
-	widest := pair{look: option{bound: math.Inf(1)}, keep: option{bound: math.Inf(1)}}
 	for i := at + 1; i < len(factors); i++ {
-		chosen[i] = v.least(between(pairs, chosen[i-1], widest), factors[i]*miss1, factors[i]*missK)
+		chosen[i] = chosen[i-1]
+		if farther := between(pairs, chosen[i-1], widest); len(farther) > 0 {
+			chosen[i] = v.least(farther, factors[i]*miss1, factors[i]*missK)
+		}
 	}
 	var rungs []previewing.Rung
 	for _, p := range chosen {
