@@ -14,11 +14,11 @@ import (
 // row, or sixteen of 2 bits, with the first four in the lowest quarters. A row of a table of lines is
 // a line: 256 codes of 2 bits, with the first 64 in the lowest quarters.
 const (
-	line      = 64
-	turn      = 2 // steps whose sums do not wait for each other (AVX-512)
-	four      = 4 // bytes of a vector that a lane multiplies at once
-	quarters  = 4 // of a byte
-// Places of lists are far from each other, so their memory is asked for that many places ahead, into the
+	line     = 64
+	turn     = 2 // steps whose sums do not wait for each other (AVX-512)
+	four     = 4 // bytes of a vector that a lane multiplies at once
+	quarters = 4 // of a byte
+	// Places of lists are far from each other, so their memory is asked for that many places ahead, into the
 	// second cache: the first one waits for few lines at a time, and a list would wait for these.
 	lookAhead = 16 // panels
 	rowsAhead = 96
