@@ -185,6 +185,23 @@ func FuzzRead(f *testing.F) {
 	p, codes, layer := small()
 	f.Add(p.encode(codes))
 	f.Add([]byte(format.Magic))
+	for _, change := range []func(p *Parts){ // distances that are no numbers
+		func(p *Parts) {
+			clear(p.Near)
+			for i := range p.ResidualScale {
+				p.ResidualScale[i] = math.MaxFloat32
+			}
+		},
+		func(p *Parts) { p.Far = [Stages]float64{1e-40, 1e-40, 1e-40, 1e-40} },
+		func(p *Parts) {
+			p.Far = [Stages]float64{1e-310, 1e-310, 1e-310, 1e-310}
+			p.Rungs[0].Reach, p.Rungs[1].Reach = 0, 0
+		},
+	} {
+		p, codes, _ := small()
+		change(p)
+		f.Add(sealed(p.encode(codes)))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, data := range [][]byte{data, sealed(bytes.Clone(data))} {
 			m, err := Read("preview", bytes.NewReader(data), -1)
@@ -198,11 +215,11 @@ func FuzzRead(f *testing.F) {
 				continue
 			}
 			s, e := m.Over(layer), exact.NewSearcher(layer)
-			h := make([]float32, m.parts.Dim)
-			for j := range h {
-				h[j] = float32(j)
-			}
-			for _, r := range m.parts.Rungs {
+			for i := range 2 * len(m.parts.Rungs) { // each of two contexts: the second one after another
+				h, r := make([]float32, m.parts.Dim), m.parts.Rungs[i/2]
+				for j := range h {
+					h[j] = float32(j * (1 - 2*(i%2)))
+				}
 				top, one := make([]exact.Prediction, 3), make([]exact.Prediction, 1)
 				a, err := s.Answer(top, h, &exact.Request{LogSum: true}, &r)
 				if err != nil {

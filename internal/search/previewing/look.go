@@ -34,7 +34,7 @@ type Look struct {
 	scores []float32         // of all rows, by the first stage
 	best   []float32         // of each panel: its largest score
 	wide   []float32         // of each panel: its largest score, and how far its labels may be from theirs
-	far    [Stages][]float32 // of each panel, after the later stages: how far its labels may be, in 255ths
+	far    [Stages][]float32 // of each panel, after the later stages: how far its labels may be, in 255ths; zeros for the first
 	list   []uint32          // panels
 	rows   []uint32          // room for Rows
 	room   []float32         // for Scores
@@ -86,7 +86,7 @@ func newLook(m *Model) Look {
 	for i := range p.Biased {
 		l.x[p.Dim+i] = 1
 	}
-	for j := 1; j < Stages; j++ {
+	for j := range Stages {
 		l.far[j] = make([]float32, panels)
 	}
 	return l
@@ -201,7 +201,11 @@ func (l *Look) lookFirst() {
 func (l *Look) pick(at int, panels []uint32, mark float32) (found int) {
 	from, to := l.parts.Stage(1)
 	l.looked(1, len(panels)*kernels.PanelRows)
-	return kernels.Select2(l.rows[at:], l.room[at:], l.least[at:], l.scores, l.near(1), l.near(2), l.model.tables[1], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), mark)
+	now, then := l.near(1), l.near(2)
+	if mark == none { // the distances are of an earlier context
+		now.Far, then.Far = l.far[0], l.far[0]
+	}
+	return kernels.Select2(l.rows[at:], l.room[at:], l.least[at:], l.scores, now, then, l.model.tables[1], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), mark)
 }
 
 // near returns how far rows may be from their scores after a later stage.
@@ -353,7 +357,13 @@ func (p *Parts) factor(j int) float64 {
 	return 1
 }
 
-func bounded(x float64) float32 { return float32(min(x, 0x1p120)) }
+// bounded returns a finite distance: of NaN, which the zeros of a file may give, a large one.
+func bounded(x float64) float32 {
+	if x < 0x1p120 {
+		return float32(max(x, -0x1p120))
+	}
+	return 0x1p120
+}
 
 // narrow looks at the panels that may reach the mark, and then, stage by stage, at their rows that may, and
 // adds the ones that are left to l.Rows, with l.Scores. For a sum it keeps the scores of the others.

@@ -377,16 +377,19 @@ func (m *maker) measureSums(ctx context.Context, model *previewing.Model, held [
 	return nil
 }
 
-// ascending leaves out rungs that look at fewer labels than one with a smaller budget, which a user
-// with a larger budget does not expect: their mark is lower, so that they score more of the labels
-// that they see. The normal rung stays.
+// ascending leaves out rungs that look at fewer labels than one with a smaller budget, or less far, which a
+// user with a larger budget does not expect: their mark is lower, so that they score more of the labels
+// that they see, or the exact layer answers, which scores none of these. The normal rung stays.
 func ascending(rungs []previewing.Rung, normal previewing.Rung) []previewing.Rung {
-	looked := 0.0
+	var last previewing.Rung
+	less := func(a, b previewing.Rung) bool {
+		return a.Looked < b.Looked || a.Reach < b.Reach || a.Deviations < b.Deviations
+	}
 	return slices.DeleteFunc(rungs, func(r previewing.Rung) bool {
-		if r != normal && (r.Looked < looked || r.Kept <= normal.Kept && r.Looked > normal.Looked) {
+		if r != normal && (less(r, last) || r.Kept <= normal.Kept && less(normal, r)) {
 			return true
 		}
-		looked = r.Looked
+		last = r
 		return false
 	})
 }
