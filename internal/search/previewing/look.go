@@ -380,7 +380,7 @@ func (l *Look) narrow(reach float64, sum bool) {
 	}
 	found := done + l.pick(done, list, l.Mark)
 	rows, scores, least := l.rows[done:found], l.room[done:found], l.least[done:found]
-	l.refine(2, rows, scores)
+	l.refine(PanelStages, rows, scores)
 	l.left, l.lost = l.left[:0], l.lost[:0]
 	if sum {
 		for i, x := range scores {
@@ -391,7 +391,7 @@ func (l *Look) narrow(reach float64, sum bool) {
 	}
 	n := done + kernels.KeepRows(rows, scores, least)
 	l.Rows, l.Scores = l.rows[:n], l.room[:n]
-	l.refine(3, l.Rows[done:], l.Scores[done:])
+	l.refine(Stages-1, l.Rows[done:], l.Scores[done:])
 }
 
 // All looks at all labels by a stage, after the stages before it, and returns the scores of their

@@ -174,7 +174,7 @@ type coded struct {
 type rise struct{ share, atMark float32 }
 
 // Labels are alike if their scores, and the distances that they may be from them, are in all contexts: if
-// their first coordinates are, their rises after the first two stages, and how much these leave of them. All
+// their first coordinates are, their rises after the first two stages, and how much the first leaves of them. All
 // are logits; the weights are of Gemma 3 270M.
 const (
 	nearIn    = 24 // coordinates
@@ -335,6 +335,7 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 
 const leastGauge = 0.25
 
+// otherRise is how many times as large rises count: in texts of other kinds codes miss more of them.
 const otherRise = 1.1
 
 // arrange puts labels that are alike into panels, with their codes, and the outliers after them:
