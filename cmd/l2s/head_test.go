@@ -68,9 +68,9 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 		t.Fatalf("found %d files (%v), expected at least 9", len(paths), err)
 	}
 	said := map[string]string{
-		"head-bf16": "token_embd.weight, 44 x 128 bfloat16, mapped; no bias; 4 rows of padding left out",
-		"head-f16":  "output.weight, 48 x 128 float16, mapped; no bias",
-		"head-f32":  "output.weight, 48 x 128 float32, mapped; no bias",
+		"head-bf16": "token_embd.weight, 44 x 96 bfloat16, mapped; no bias; 4 rows of padding left out",
+		"head-f16":  "output.weight, 48 x 96 float16, mapped; no bias",
+		"head-f32":  "output.weight, 48 x 96 float32, mapped; no bias",
 		"head-q8_0": "token_embd.weight, 44 x 608 q8_0, mapped; no bias; 4 rows of padding left out",
 		"head-q4_k": "output.weight, 48 x 512 q4_k, mapped; no bias; scale",
 		"head-q6_k": "output.weight, 48 x 512 q6_k, mapped; no bias; soft cap",

@@ -16,7 +16,7 @@ import numpy as np
 
 folder = pathlib.Path(sys.argv[1])
 rng = np.random.default_rng(44)
-labels, dim = 48, 128
+labels, dim = 48, 96
 
 for kind, padded in (
     (gguf.GGMLQuantizationType.F32, 0),
