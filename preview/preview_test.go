@@ -116,3 +116,49 @@ func TestTheMakerKnowsTheLeastLabels(t *testing.T) {
 		t.Errorf("found %d, expected the maker's, %d", preview.LeastLabels, making.LeastLabels)
 	}
 }
+
+// Labels that are equal are close to their panel's centre: a log-sum does not take them for as far from it as
+// other labels may be, also at a low temperature, where the largest logits count most.
+func TestLogSumsOfLayersWithEqualRows(t *testing.T) {
+	const labels, dim = 20_000, 40
+	r := rand.New(rand.NewPCG(5, 5))
+	normals := func(n int) []float32 {
+		x := make([]float32, n*dim)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	w := normals(labels)
+	for id := 0; id < labels; id += 100 {
+		clear(w[id*dim : (id+1)*dim])
+	}
+	layer, err := l2s.New(l2s.Float32(w, dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := preview.Make(context.Background(), layer, l2s.Float32(normals(1500), dim), preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := l2s.NewSearcher(layer, index, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	best, off := make([]l2s.Prediction, 1), 0.0
+	for range 50 {
+		h := normals(1)
+		found, err := s.Search(best, h, l2s.Request{LogSum: true, Temperature: 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := s.Search(best, h, l2s.Request{LogSum: true, Temperature: 0.5, ExactSum: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		off = max(off, math.Abs(found.LogSum-want.LogSum))
+	}
+	if off > 0.05 {
+		t.Errorf("found a log-sum that is off by %v, expected at most 0.05", off)
+	}
+}

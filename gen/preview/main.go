@@ -151,20 +151,17 @@ func scores7(l emit.Level) {
 
 // scores2 multiplies codes of 2 bits by a vector, for panels that follow each other.
 func scores2(l emit.Level) {
-	l.Function("Scores2", "func(dst, top *float32, table *byte, panels, steps int, vector *int8, excess int32)",
-		"writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.")
-	dst, top := Load(Param("dst"), GP64()), Load(Param("top"), GP64())
-	p, panels := Load(Param("table"), GP64()).(reg.GPVirtual), Load(Param("panels"), GP64())
+	l.Function("Scores2", "func(dst *float32, table *byte, panels, steps int, vector *int8, excess int32)",
+		"writes S-excess to dst for the 16 rows of each panel. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.")
+	dst, panels := Load(Param("dst"), GP64()), Load(Param("panels"), GP64())
+	p := Load(Param("table"), GP64()).(reg.GPVirtual)
 	add := newSums2(l)
 	Label("panel")
 	add.panel(p, nil)
 	for part, x := range add.sum {
 		VMOVUPS(x, Mem{Base: dst, Disp: l.Bytes * part})
 	}
-	most := l.FoldFloats(add.sum, func(x ...Op) { VMAXPS(x[0], x[1], x[2]) }, func(x ...Op) { VMAXSS(x[0], x[1], x[2]) })
-	VMOVSS(most, Mem{Base: top})
 	ADDQ(I32(line), dst)
-	ADDQ(I32(four), top)
 	DECQ(panels)
 	JNZ(LabelRef("panel"))
 	emit.End()

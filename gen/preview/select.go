@@ -17,7 +17,7 @@ const greaterEqual = 13
 // on the scores: of some heads half of the rows are near.
 func select2(l emit.Level) {
 	l.Function("Select2", "func(rows *uint32, selected, least, scores, far, next *float32, near, nearer, table *byte, list *uint32, panels, size, steps int, vector *int8, excess int32, mark float32) int",
-		"adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.")
+		"scores the 16 rows of each listed panel of a table, S-excess+scores[panel] each, and writes those rows to rows, with their scores in selected, of which the score and far[panel]*near[row] are at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.")
 	list, panels, count := Load(Param("list"), GP64()), Load(Param("panels"), GP64()), GP64()
 	XORQ(count, count)
 	mark := l.BroadcastParam("mark")
@@ -44,28 +44,23 @@ func select2(l emit.Level) {
 	Label("ahead")
 	find(next, Mem{Base: list, Index: ahead, Scale: four})
 	SHLQ(U8(4), panel)
-	scores := row("scores")
-	scores.Scale = four
-	PREFETCHT0(scores)
 	PREFETCHT0(row("near"))
 	PREFETCHT0(row("nearer"))
 	find(p, Mem{Base: list})
 	add.panel(p, next)
-	far, further := l.Vec(), l.Vec()
-	for i, name := range []string{"far", "next"} {
+	far, further, score := l.Vec(), l.Vec(), l.Vec()
+	for i, name := range []string{"far", "next", "scores"} {
 		of := row(name)
 		of.Scale = four
-		VBROADCASTSS(of, []reg.VecVirtual{far, further}[i])
+		VBROADCASTSS(of, []reg.VecVirtual{far, further, score}[i])
 	}
 	SHLQ(U8(4), panel)
-	scores = row("scores")
-	scores.Scale = four
 	near, nearer := row("near"), row("nearer")
 	lanes := l.Bytes / four
 	pack.first(panel)
 	for part, x := range add.sum {
 		d := l.Vec()
-		VADDPS(scores.Offset(l.Bytes*part), x, x)
+		VADDPS(score, x, x)
 		VPMOVZXBD(near.Offset(lanes*part), d)
 		VCVTDQ2PS(d, d)
 		VMULPS(far, d, d)

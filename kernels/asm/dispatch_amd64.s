@@ -724,21 +724,21 @@ notAVX2:
 	MOVB $0, ok+40(FP)
 	RET
 
-// func Scores2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
-TEXT ·Scores2(SB), NOSPLIT, $0-57
+// func Scores2(dst *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
+TEXT ·Scores2(SB), NOSPLIT, $0-49
 	CMPB ·hasVNNI(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+56(FP)
+	MOVB $1, ok+48(FP)
 	JMP  ·scores2AVX512(SB)
 
 notAVX512:
 	CMPB ·hasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+56(FP)
+	MOVB $1, ok+48(FP)
 	JMP  ·scores2AVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+56(FP)
+	MOVB $0, ok+48(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)

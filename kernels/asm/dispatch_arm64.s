@@ -688,9 +688,9 @@ TEXT ·ScanSingle(SB), NOSPLIT, $0-41
 	MOVB ZR, ok+40(FP)
 	RET
 
-// func Scores2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
-TEXT ·Scores2(SB), NOSPLIT, $0-57
-	MOVB ZR, ok+56(FP)
+// func Scores2(dst *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
+TEXT ·Scores2(SB), NOSPLIT, $0-49
+	MOVB ZR, ok+48(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)

@@ -176,17 +176,17 @@ func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 //go:noescape
 func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 
-// Scores2 writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5. It reports false if the CPU has no form of it.
+// Scores2 writes S-excess to dst for the 16 rows of each panel. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5. It reports false if the CPU has no form of it.
 //
 //go:noescape
-func Scores2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
+func Scores2(dst *float32, table *byte, panels int, steps int, vector *int8, excess int32) (ok bool)
 
 // Scores7 computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive. It reports false if the CPU has no form of it.
 //
 //go:noescape
 func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)
 
-// Select2 adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list. It reports false if the CPU has no form of it.
+// Select2 scores the 16 rows of each listed panel of a table, S-excess+scores[panel] each, and writes those rows to rows, with their scores in selected, of which the score and far[panel]*near[row] are at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list. It reports false if the CPU has no form of it.
 //
 //go:noescape
 func Select2(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) (result int, ok bool)

@@ -8,7 +8,7 @@ package asm
 func scores7AVX2(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 
 //go:noescape
-func scores2AVX2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32)
+func scores2AVX2(dst *float32, table *byte, panels int, steps int, vector *int8, excess int32)
 
 //go:noescape
 func select2AVX2(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
@@ -26,7 +26,7 @@ func addReachAVX2(dst *float32, gauge *float32, share *float32, level *float32, 
 func scores7AVX512(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32)
 
 //go:noescape
-func scores2AVX512(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32)
+func scores2AVX512(dst *float32, table *byte, panels int, steps int, vector *int8, excess int32)
 
 //go:noescape
 func select2AVX512(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int

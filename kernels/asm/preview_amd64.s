@@ -150,25 +150,24 @@ sums:
 	VZEROUPPER
 	RET
 
-// func scores2AVX2(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32)
+// func scores2AVX2(dst *float32, table *byte, panels int, steps int, vector *int8, excess int32)
 // Requires: AVX, AVX2
-TEXT ·scores2AVX2(SB), NOSPLIT, $0-52
-	// writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.
+TEXT ·scores2AVX2(SB), NOSPLIT, $0-44
+	// writes S-excess to dst for the 16 rows of each panel. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.
 	MOVQ         dst+0(FP), AX
-	MOVQ         top+8(FP), CX
-	MOVQ         table+16(FP), DX
-	MOVQ         panels+24(FP), BX
-	MOVL         $0x03030303, SI
-	VMOVD        SI, X0
+	MOVQ         panels+16(FP), CX
+	MOVQ         table+8(FP), DX
+	MOVL         $0x03030303, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Y2
-	MOVL         $0x0c0c0c0c, SI
-	VMOVD        SI, X0
+	MOVL         $0x0c0c0c0c, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Y3
-	MOVL         excess+48(FP), SI
-	VMOVD        SI, X0
+	MOVL         excess+40(FP), BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Y4
-	MOVL         $0x00010001, SI
-	VMOVD        SI, X0
+	MOVL         $0x00010001, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Y7
 
 panel:
@@ -176,15 +175,15 @@ panel:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
-	MOVQ   vector+40(FP), SI
-	MOVQ   steps+32(FP), DI
+	MOVQ   vector+32(FP), BX
+	MOVQ   steps+24(FP), SI
 
 steps:
 	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
-	VPBROADCASTD (SI), Y8
-	VPBROADCASTD 4(SI), Y9
-	VPBROADCASTD 8(SI), Y10
-	VPBROADCASTD 12(SI), Y11
+	VPBROADCASTD (BX), Y8
+	VPBROADCASTD 4(BX), Y9
+	VPBROADCASTD 8(BX), Y10
+	VPBROADCASTD 12(BX), Y11
 	VMOVDQU      (DX), Y12
 	VPAND        Y2, Y12, Y13
 	VPMADDUBSW   Y8, Y13, Y13
@@ -214,8 +213,8 @@ steps:
 	VPMADDUBSW   Y11, Y13, Y13
 	VPADDW       Y13, Y6, Y6
 	ADDQ         $+64, DX
-	ADDQ         $+16, SI
-	DECQ         DI
+	ADDQ         $+16, BX
+	DECQ         SI
 	JNZ          steps
 	VPSRAW       $0x02, Y5, Y5
 	VPADDW       Y5, Y0, Y0
@@ -229,17 +228,8 @@ steps:
 	VCVTDQ2PS    Y1, Y1
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
-	VMAXPS       Y0, Y1, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VMAXPS       X0, X1, X1
-	VPERMILPS    $0x0e, X1, X0
-	VMAXPS       X0, X1, X1
-	VPERMILPS    $0x01, X1, X0
-	VMAXSS       X0, X1, X1
-	VMOVSS       X1, (CX)
 	ADDQ         $+64, AX
-	ADDQ         $+4, CX
-	DECQ         BX
+	DECQ         CX
 	JNZ          panel
 	VZEROUPPER
 	RET
@@ -247,7 +237,7 @@ steps:
 // func select2AVX2(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
 // Requires: AVX, AVX2, MMX+, POPCNT
 TEXT ·select2AVX2(SB), NOSPLIT, $0-128
-	// adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.
+	// scores the 16 rows of each listed panel of a table, S-excess+scores[panel] each, and writes those rows to rows, with their scores in selected, of which the score and far[panel]*near[row] are at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.
 	MOVQ         list+72(FP), AX
 	MOVQ         panels+80(FP), CX
 	XORQ         DX, DX
@@ -285,8 +275,6 @@ ahead:
 	MOVQ       table+64(FP), BX
 	ADDQ       BX, R8
 	SHLQ       $0x04, DI
-	MOVQ       scores+24(FP), BX
-	PREFETCHT0 (BX)(DI*4)
 	MOVQ       near+48(FP), BX
 	PREFETCHT0 (BX)(DI*1)
 	MOVQ       nearer+56(FP), BX
@@ -358,49 +346,50 @@ steps:
 	VBROADCASTSS (BX)(DI*4), Y11
 	MOVQ         next+40(FP), BX
 	VBROADCASTSS (BX)(DI*4), Y12
+	MOVQ         scores+24(FP), BX
+	VBROADCASTSS (BX)(DI*4), Y13
 	SHLQ         $0x04, DI
-	MOVQ         scores+24(FP), R8
-	MOVQ         near+48(FP), R9
-	MOVQ         nearer+56(FP), R10
+	MOVQ         near+48(FP), R8
+	MOVQ         nearer+56(FP), R9
 	VMOVD        DI, X6
 	VPBROADCASTD X6, Y6
 	VPADDD       Y9, Y6, Y6
-	VADDPS       (R8)(DI*4), Y1, Y1
-	VPMOVZXBD    (R9)(DI*1), Y13
-	VCVTDQ2PS    Y13, Y13
-	VMULPS       Y11, Y13, Y13
-	VADDPS       Y13, Y1, Y13
-	VCMPPS       $0x0d, Y0, Y13, Y7
+	VADDPS       Y13, Y1, Y1
+	VPMOVZXBD    (R8)(DI*1), Y14
+	VCVTDQ2PS    Y14, Y14
+	VMULPS       Y11, Y14, Y14
+	VADDPS       Y14, Y1, Y14
+	VCMPPS       $0x0d, Y0, Y14, Y7
 	VMOVMSKPS    Y7, BX
 	VPMOVZXBD    (SI)(BX*8), Y10
-	VPMOVZXBD    (R10)(DI*1), Y13
-	VCVTDQ2PS    Y13, Y13
-	VMULPS       Y12, Y13, Y13
-	VSUBPS       Y13, Y0, Y13
-	MOVQ         rows+0(FP), R11
+	VPMOVZXBD    (R9)(DI*1), Y14
+	VCVTDQ2PS    Y14, Y14
+	VMULPS       Y12, Y14, Y14
+	VSUBPS       Y14, Y0, Y14
+	MOVQ         rows+0(FP), R10
 	VPERMD       Y6, Y10, Y7
-	VMOVDQU      Y7, (R11)(DX*4)
-	MOVQ         selected+8(FP), R11
+	VMOVDQU      Y7, (R10)(DX*4)
+	MOVQ         selected+8(FP), R10
 	VPERMD       Y1, Y10, Y7
-	VMOVDQU      Y7, (R11)(DX*4)
-	MOVQ         least+16(FP), R11
-	VPERMD       Y13, Y10, Y7
-	VMOVDQU      Y7, (R11)(DX*4)
+	VMOVDQU      Y7, (R10)(DX*4)
+	MOVQ         least+16(FP), R10
+	VPERMD       Y14, Y10, Y7
+	VMOVDQU      Y7, (R10)(DX*4)
 	POPCNTL      BX, BX
 	ADDQ         BX, DX
 	MOVL         $0x00000008, BX
 	VMOVD        BX, X1
 	VPBROADCASTD X1, Y7
 	VPADDD       Y7, Y6, Y6
-	VADDPS       32(R8)(DI*4), Y2, Y2
-	VPMOVZXBD    8(R9)(DI*1), Y1
+	VADDPS       Y13, Y2, Y2
+	VPMOVZXBD    8(R8)(DI*1), Y1
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y11, Y1, Y1
 	VADDPS       Y1, Y2, Y1
 	VCMPPS       $0x0d, Y0, Y1, Y7
 	VMOVMSKPS    Y7, BX
 	VPMOVZXBD    (SI)(BX*8), Y10
-	VPMOVZXBD    8(R10)(DI*1), Y1
+	VPMOVZXBD    8(R9)(DI*1), Y1
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y12, Y1, Y1
 	VSUBPS       Y1, Y0, Y1
@@ -927,28 +916,27 @@ sums:
 	VZEROUPPER
 	RET
 
-// func scores2AVX512(dst *float32, top *float32, table *byte, panels int, steps int, vector *int8, excess int32)
+// func scores2AVX512(dst *float32, table *byte, panels int, steps int, vector *int8, excess int32)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
-TEXT ·scores2AVX512(SB), NOSPLIT, $0-52
-	// writes S-excess to dst for the 16 rows of each panel, and the largest of these to top. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.
+TEXT ·scores2AVX512(SB), NOSPLIT, $0-44
+	// writes S-excess to dst for the 16 rows of each panel. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5.
 	MOVQ         dst+0(FP), AX
-	MOVQ         top+8(FP), CX
-	MOVQ         table+16(FP), DX
-	MOVQ         panels+24(FP), BX
-	MOVL         $0x03030303, SI
-	VMOVD        SI, X0
+	MOVQ         panels+16(FP), CX
+	MOVQ         table+8(FP), DX
+	MOVL         $0x03030303, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Z1
-	MOVL         $0x0c0c0c0c, SI
-	VMOVD        SI, X0
+	MOVL         $0x0c0c0c0c, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Z2
-	MOVL         excess+48(FP), SI
-	VMOVD        SI, X0
+	MOVL         excess+40(FP), BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Z3
-	MOVL         $0x30303030, SI
-	VMOVD        SI, X0
+	MOVL         $0x30303030, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Z7
-	MOVL         $0xc0c0c0c0, SI
-	VMOVD        SI, X0
+	MOVL         $0xc0c0c0c0, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Z8
 
 panel:
@@ -956,23 +944,23 @@ panel:
 	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
-	MOVQ   vector+40(FP), SI
-	MOVQ   steps+32(FP), DI
+	MOVQ   vector+32(FP), BX
+	MOVQ   steps+24(FP), SI
 
 steps:
 	// Sums of four products a step, of five steps, with up to 4*3 are at most 20*12*128 in magnitude.
 	VMOVDQU64     (DX), Z9
 	VPANDD        Z1, Z9, Z10
-	VPDPBUSD.BCST (SI), Z10, Z0
+	VPDPBUSD.BCST (BX), Z10, Z0
 	VPANDD        Z2, Z9, Z10
-	VPDPBUSD.BCST 4(SI), Z10, Z4
+	VPDPBUSD.BCST 4(BX), Z10, Z4
 	VPANDD        Z7, Z9, Z10
-	VPDPBUSD.BCST 8(SI), Z10, Z5
+	VPDPBUSD.BCST 8(BX), Z10, Z5
 	VPANDD        Z8, Z9, Z10
-	VPDPBUSD.BCST 12(SI), Z10, Z6
+	VPDPBUSD.BCST 12(BX), Z10, Z6
 	ADDQ          $+64, DX
-	ADDQ          $+16, SI
-	DECQ          DI
+	ADDQ          $+16, BX
+	DECQ          SI
 	JNZ           steps
 	VPSRAD        $0x02, Z4, Z4
 	VPADDD        Z4, Z0, Z0
@@ -983,18 +971,8 @@ steps:
 	VPSUBD        Z3, Z0, Z0
 	VCVTDQ2PS     Z0, Z0
 	VMOVUPS       Z0, (AX)
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VMAXPS        Y0, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VMAXPS        X4, X0, X0
-	VPERMILPS     $0x0e, X0, X4
-	VMAXPS        X4, X0, X0
-	VPERMILPS     $0x01, X0, X4
-	VMAXSS        X4, X0, X0
-	VMOVSS        X0, (CX)
 	ADDQ          $+64, AX
-	ADDQ          $+4, CX
-	DECQ          BX
+	DECQ          CX
 	JNZ           panel
 	VZEROUPPER
 	RET
@@ -1002,7 +980,7 @@ steps:
 // func select2AVX512(rows *uint32, selected *float32, least *float32, scores *float32, far *float32, next *float32, near *byte, nearer *byte, table *byte, list *uint32, panels int, size int, steps int, vector *int8, excess int32, mark float32) int
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+, POPCNT
 TEXT ·select2AVX512(SB), NOSPLIT, $0-128
-	// adds S-excess to the scores of the 16 rows of each listed panel of a table, and writes those rows to rows, with the sums in selected, of which the sum with far[panel]*near[row] is at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.
+	// scores the 16 rows of each listed panel of a table, S-excess+scores[panel] each, and writes those rows to rows, with their scores in selected, of which the score and far[panel]*near[row] are at least mark, panel after panel, and mark - next[panel]*nearer[row] to least. It returns their number. S is the sum of the products of a row's codes, sixteen times steps, with the codes of the vector. panels and steps are positive, steps at most 5, a panel has size bytes, and rows, selected and least have room for all rows of the list.
 	MOVQ         list+72(FP), AX
 	MOVQ         panels+80(FP), CX
 	XORQ         DX, DX
@@ -1044,8 +1022,6 @@ ahead:
 	MOVQ       table+64(FP), BX
 	ADDQ       BX, DI
 	SHLQ       $0x04, SI
-	MOVQ       scores+24(FP), BX
-	PREFETCHT0 (BX)(SI*4)
 	MOVQ       near+48(FP), BX
 	PREFETCHT0 (BX)(SI*1)
 	MOVQ       nearer+56(FP), BX
@@ -1092,15 +1068,16 @@ steps:
 	VBROADCASTSS  (BX)(SI*4), Z6
 	MOVQ          next+40(FP), BX
 	VBROADCASTSS  (BX)(SI*4), Z7
-	SHLQ          $0x04, SI
 	MOVQ          scores+24(FP), BX
-	MOVQ          near+48(FP), R8
+	VBROADCASTSS  (BX)(SI*4), Z11
+	SHLQ          $0x04, SI
+	MOVQ          near+48(FP), BX
 	MOVQ          nearer+56(FP), DI
 	VMOVD         SI, X5
 	VPBROADCASTD  X5, Z5
 	VPADDD        Z10, Z5, Z5
-	VADDPS        (BX)(SI*4), Z1, Z1
-	VPMOVZXBD     (R8)(SI*1), Z11
+	VADDPS        Z11, Z1, Z1
+	VPMOVZXBD     (BX)(SI*1), Z11
 	VCVTDQ2PS     Z11, Z11
 	VMULPS        Z6, Z11, Z11
 	VADDPS        Z11, Z1, Z11

@@ -181,7 +181,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Panels.Bounds, four contexts", packed.Len() * PanelBytes(d, false), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
 		{"Int8Panels.Bounds, narrow", len(narrowPanels.data), func() { narrowPanels.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Scores7", len(coded.wide), func() { coded.scores7(dst[:coded.rows]) }},
-		{"Scores2", len(coded.narrow), func() { coded.scores2(dst[:coded.rows], upper[:coded.rows/PanelRows]) }},
+		{"Scores2", len(coded.narrow), func() { coded.scores2(dst[:coded.rows]) }},
 		{"Select2", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.select2(newSelected(PanelRows*len(coded.list)), 0) }},
 		{"Lines2", n * StepBytes, func() { Lines2(dst[:n], lines, ids[:n], make([]int8, LineCodes), 0) }},
 		{"KeepRows", 16 * len(long), func() { KeepRows(manyIDs, long, make([]float32, len(long))) }},

@@ -257,8 +257,8 @@ var kernelsAtEdges = []struct {
 	{"Scores7, Scores2, Select2 and Lines2", func(a *atEdges) {
 		p := newCodedPanels(a.r, PanelsOf(a.n), (a.d+15)&^15, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
 		p.scores7(take[float32](a.edges, p.rows))
-		p.scores2(take[float32](a.edges, p.rows), take[float32](a.edges, p.rows/PanelRows))
-		p.before, p.now.Far, p.then.Far = a.floats(p.rows), a.floats(p.rows/PanelRows), a.floats(p.rows/PanelRows)
+		p.scores2(take[float32](a.edges, p.rows))
+		p.before, p.now.Far, p.then.Far = a.floats(p.rows/PanelRows), a.floats(p.rows/PanelRows), a.floats(p.rows/PanelRows)
 		most := PanelRows * len(p.list)
 		p.select2(selected{take[uint32](a.edges, most), take[float32](a.edges, most), take[float32](a.edges, most)}, 0)
 		list := randomIDs(a.r, a.m, a.n)

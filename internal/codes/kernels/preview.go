@@ -3,7 +3,6 @@ package kernels
 import (
 	"encoding/binary"
 	"math"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
@@ -84,25 +83,21 @@ func Halves7(q int) (high, low int8) {
 	return int8(h), int8(q - h<<7)
 }
 
-// Scores2 writes the score of each row of panels of codes of 2 bits to dst, in float32, and the largest
-// one of each panel to top. The score of a row is the sum of the products of its codes with the numbers of
-// the vector, less an excess, of Excess2; it is exact.
+// Scores2 writes the score of each row of panels of codes of 2 bits to dst, in float32. The score of a row
+// is the sum of the products of its codes with the numbers of the vector, less an excess, of Excess2; it is
+// exact.
 //
-// A panel has 16*len(vector)/4 bytes, dst 16 elements for each panel, and top one. The vector has 16, 32,
-// 48, 64 or 80 numbers, none of them -128.
-func Scores2(dst, top []float32, panels []byte, vector []int8, excess int32) {
+// A panel has 16*len(vector)/4 bytes, and dst 16 elements for each panel. The vector has 16, 32, 48, 64 or
+// 80 numbers, none of them -128.
+func Scores2(dst []float32, panels []byte, vector []int8, excess int32) {
 	size := check2(len(dst), len(panels), vector)
-	if len(top) != len(dst)/PanelRows {
-		panic("kernels: length of top is not the number of panels")
-	}
-	for c := callsOf(len(top), max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
-		out, most, part := dst[PanelRows*c.at:PanelRows*c.end], top[c.at:c.end], panels[size*c.at:size*c.end]
+	for c := callsOf(len(dst)/PanelRows, max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
+		out, part := dst[PanelRows*c.at:PanelRows*c.end], panels[size*c.at:size*c.end]
 		RaceReads(part)
 		RaceReads(vector)
 		RaceWrites(out)
-		RaceWrites(most)
-		if !asm.Scores2(&out[0], &most[0], &part[0], c.end-c.at, len(vector)/step2, &vector[0], excess) {
-			scores2Generic(out, most, part, vector, excess)
+		if !asm.Scores2(&out[0], &part[0], c.end-c.at, len(vector)/step2, &vector[0], excess) {
+			scores2Generic(out, part, vector, excess)
 		}
 	}
 }
@@ -114,24 +109,18 @@ type Near2 struct {
 	Near []byte    // of each row
 }
 
-// Select2 adds the scores of more codes, as those of Scores2, to the scores of the rows of listed panels of
-// a table, and writes the rows near a mark to rows, panel after panel, with the sums in selected: those of
-// which the sum and the distance by now are at least the mark, in float32. To least it writes the mark less
-// the distance by then, of each such row. It returns their number.
+// Select2 scores the rows of listed panels of a table, each by the score of its panel and its own codes, as
+// those of Scores2, and writes the rows near a mark to rows, panel after panel, with their scores in selected:
+// those of which the score and the distance by now are at least the mark, in float32. To least it writes the
+// mark less the distance by then, of each such row. It returns their number.
 //
-// scores has 16 elements for each panel of the table, and an element of -Inf selects no row, unless the mark
-// is -Inf. rows, selected and least have room for all rows of the list, and the rest of them may be
-// overwritten. The vector is one of Scores2, or empty.
+// scores has an element for each panel of the table. rows, selected and least have room for all rows of the
+// list, and the rest of them may be overwritten. The vector is one of Scores2.
 func Select2(rows []uint32, selected, least, scores []float32, now, then Near2, table []byte, panels []uint32, vector []int8, excess int32, mark float32) (n int) {
-	size, all := 0, len(scores)/PanelRows
-	switch {
-	case len(vector) > 0:
-		size = check2(len(scores), len(table), vector)
-	case len(scores)%PanelRows != 0 || len(table) > 0:
-		panic("kernels: length of dst is not 16 for each panel")
-	}
+	all := len(scores)
+	size := check2(PanelRows*all, len(table), vector)
 	for _, x := range []Near2{now, then} {
-		if len(x.Far) != all || len(x.Near) != len(scores) {
+		if len(x.Far) != all || len(x.Near) != PanelRows*all {
 			panic("kernels: distances are not one for each panel and row")
 		}
 	}
@@ -139,11 +128,11 @@ func Select2(rows []uint32, selected, least, scores []float32, now, then Near2, 
 		panic("kernels: rows, selected or least is shorter than the rows of the list")
 	}
 	checkList(panels, all, "kernels: a panel is not in the table")
-	for c := callsOf(len(panels), max(1, MaxCallBytes/max(size, StepBytes))); c.at < c.n; c = c.next() {
+	for c := callsOf(len(panels), max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
 		list, end := panels[c.at:c.end], n+PanelRows*(c.end-c.at) // n <= 16*c.at
 		ids, found, bounds := rows[n:end], selected[n:end], least[n:end]
 		RaceReadsRows(table, size, list)
-		RaceReadsRows(scores, PanelRows, list)
+		RaceReadsRows(scores, 1, list)
 		RaceReads(vector)
 		for _, x := range []Near2{now, then} {
 			RaceReadsRows(x.Far, 1, list)
@@ -152,13 +141,11 @@ func Select2(rows []uint32, selected, least, scores []float32, now, then Near2, 
 		RaceWrites(ids)
 		RaceWrites(found)
 		RaceWrites(bounds)
-		if len(vector) > 0 {
-			if k, ok := asm.Select2(&ids[0], &found[0], &bounds[0], &scores[0], &now.Far[0], &then.Far[0], &now.Near[0], &then.Near[0], &table[0], &list[0], len(list), size, len(vector)/step2, &vector[0], excess, mark); ok {
-				n += k
-				continue
-			}
+		k, ok := asm.Select2(&ids[0], &found[0], &bounds[0], &scores[0], &now.Far[0], &then.Far[0], &now.Near[0], &then.Near[0], &table[0], &list[0], len(list), size, len(vector)/step2, &vector[0], excess, mark)
+		if !ok {
+			k = select2Generic(ids, found, bounds, scores, now, then, table, list, vector, excess, mark)
 		}
-		n += select2Generic(ids, found, bounds, scores, now, then, table, list, vector, excess, mark)
+		n += k
 	}
 	return n
 }
@@ -292,14 +279,10 @@ func scores7Generic(dst []float32, panels []byte, high, low []int8, excessHigh, 
 	}
 }
 
-func scores2Generic(dst, top []float32, panels []byte, vector []int8, excess int32) {
+func scores2Generic(dst []float32, panels []byte, vector []int8, excess int32) {
 	size := PanelRows * len(vector) / 4
-	for i := range top {
-		out := dst[PanelRows*i:][:PanelRows]
-		for r := range out {
-			out[r] = float32(score2(panels[i*size+r*stepCodes:], vector) - excess)
-		}
-		top[i] = slices.Max(out)
+	for i := range dst {
+		dst[i] = float32(score2(panels[i/PanelRows*size+i%PanelRows*stepCodes:], vector) - excess)
 	}
 }
 
@@ -320,10 +303,7 @@ func select2Generic(rows []uint32, selected, least, scores []float32, now, then 
 	for _, p := range panels {
 		for r := range uint32(PanelRows) {
 			row := p*PanelRows + r
-			x := scores[row]
-			if len(vector) > 0 {
-				x += float32(score2(table[int(p)*size+int(r)*stepCodes:], vector) - excess)
-			}
+			x := scores[p] + float32(score2(table[int(p)*size+int(r)*stepCodes:], vector)-excess)
 			rows[n], selected[n], least[n] = row, x, mark-float32(then.Far[p]*float32(then.Near[row]))
 			if x+float32(now.Far[p]*float32(now.Near[row])) >= mark {
 				n++

@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 11, Renew: "make the preview again", Header: 240}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 12, Renew: "make the preview again", Header: 256}
 
 const (
 	mostProbes   = 1 << 12
@@ -41,8 +41,9 @@ func (f *file) Code(c *partfile.Coder) {
 	c.Number("dim", &p.Dim, 1, kernels.MaxInt8Dim-1)
 	c.Number("biased", &p.Biased, 0, 1)
 	c.Number("coordinates", &p.Coordinates, 1, kernels.MaxInt8Dim)
-	c.Number("codes", &p.Codes, 16, MostCodes)
-	c.Check(p.Codes%16 == 0 && (p.Codes <= PanelCodes || (p.Codes-PanelCodes)%kernels.LineCodes == 0), "codes: found %d, expected a multiple of 16 up to %d, and of %d more", p.Codes, PanelCodes, kernels.LineCodes)
+	c.Number("codes", &p.Codes, PanelCodes+16, MostCodes)
+	const panels = PanelStages * PanelCodes
+	c.Check(p.Codes%16 == 0 && (p.Codes <= panels || (p.Codes-panels)%kernels.LineCodes == 0), "codes: found %d, expected a multiple of 16 up to %d, and of %d more", p.Codes, panels, kernels.LineCodes)
 	c.Number("probes", &p.Probes, 0, mostProbes)
 	c.Number("k", &p.K, 1, p.Labels)
 	c.Number("held-out contexts", &p.HeldOut, 0, math.MaxInt32)
@@ -52,6 +53,8 @@ func (f *file) Code(c *partfile.Coder) {
 	c.Number("outliers", &p.Outliers, 0, p.Labels-1)
 	c.Value(&p.Factors)
 	c.Value(&p.Margins)
+	c.Value(&p.Rising)
+	c.Value(&p.Usual)
 	c.Value(&p.Far)
 	c.Value(&p.MinNorm)
 	c.Value(&p.Tail)
@@ -65,6 +68,7 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "shares", &p.Shares, Stages, p.Panels())
 	partfile.List(c, "levels", &p.Levels, Stages, p.Panels())
 	partfile.List(c, "near", &p.Near, Stages-1, p.Panels()*kernels.PanelRows)
+	partfile.List(c, "centres", &p.Centres, p.Panels(), CentreBytes)
 	partfile.List(c, "ids", &p.IDs, p.Labels)
 	partfile.List(c, "codes", &f.codes, p.Labels-p.Outliers, p.RowBytes())
 }
@@ -105,7 +109,7 @@ func (f *file) Finish() error {
 
 // Check returns an error unless the parts are as FORMAT.md describes, besides their lengths.
 func (p *Parts) Check() error {
-	for name, list := range map[string][]float64{"factor": p.Factors[:], "far": p.Far[:], "short": {p.MinNorm}} {
+	for name, list := range map[string][]float64{"factor": p.Factors[:], "far": p.Far[:], "rising": {p.Rising}, "usual": {p.Usual}, "short": {p.MinNorm}} {
 		for i, x := range list {
 			if !(x >= 0 && x <= math.MaxFloat64) || math.Signbit(x) {
 				return fmt.Errorf("%s: found %v at %d, expected a finite number that is not negative", name, x, i)

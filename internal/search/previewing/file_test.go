@@ -32,15 +32,19 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 	}
 	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}, Own: precision.Estimate{Value: 0.5, Low: 0.25, High: 0.75}}
 	p = &Parts{
-		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 384, Probes: 2, Outliers: 1,
-		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(384, 0.1), Left: floats(Stages*14, 0.1), ResidualScale: floats(Stages*6, 1),
-		Shares: floats(Stages*6, 0), Levels: floats(Stages*6, -0.5), Factors: [Stages - 1]float64{1, 0.8, 0.5}, Margins: [Stages]float64{0.25}, K: 5, HeldOut: 3, Own: 7, Far: [Stages]float64{300, 200, 100, 50}, Rungs: []Rung{rung, rung},
+		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 416, Probes: 2, Outliers: 1,
+		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(416, 0.1), Left: floats(Stages*14, 0.1), ResidualScale: floats(Stages*6, 1),
+		Shares: floats(Stages*6, 0), Levels: floats(Stages*6, -0.5), Factors: [Stages - 1]float64{1, 0.8, 0.5}, Margins: [Stages]float64{0.25}, Rising: 40, Usual: 60, K: 5, HeldOut: 3, Own: 7, Far: [Stages]float64{300, 200, 100, 50}, Rungs: []Rung{rung, rung},
 	}
 	for range p.Codes {
 		p.Of = append(p.Of, uint32(r.IntN(p.Coordinates)))
 	}
 	for id := range p.Labels {
 		p.IDs = append(p.IDs, uint32(id))
+	}
+	p.Centres = make([]byte, 6*CentreBytes)
+	for i := range p.Centres {
+		p.Centres[i] = byte(r.Uint32())
 	}
 	p.Near = make([]byte, (Stages-1)*96)
 	for i := range p.Near {
@@ -109,12 +113,14 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"ids: found 90", func(p *Parts) { p.IDs[0] = 90 }},
 		{"ids: found", func(p *Parts) { p.IDs[1] = p.IDs[0] }},
 		{"expected ascending ids", func(p *Parts) { slices.Reverse(p.IDs[16:32]) }},
-		{"codes: found 400, expected a multiple of 16", func(p *Parts) { p.Codes = 400 }},
-		{"codes: found 20", func(p *Parts) { p.Codes = 20 }},
+		{"codes: found 432, expected a multiple of 16", func(p *Parts) { p.Codes = 432 }},
+		{"codes: found 80", func(p *Parts) { p.Codes = 80 }},
 		{"shares: found -1 at 17", func(p *Parts) { p.Shares[17] = -1 }},
 		{"levels: found +Inf at 0", func(p *Parts) { p.Levels[0] = float32(math.Inf(1)) }},
 		{"near: found 1 at 95, expected 0 where a panel has no label", func(p *Parts) { p.Near[95] = 1 }},
 		{"margin: found +Inf", func(p *Parts) { p.Margins[1] = math.Inf(1) }},
+		{"rising: found NaN", func(p *Parts) { p.Rising = math.NaN() }},
+		{"usual: found -1", func(p *Parts) { p.Usual = -1 }},
 		{"factor: found NaN at 2", func(p *Parts) { p.Factors[2] = math.NaN() }},
 		{"k: found 91", func(p *Parts) { p.K = 91 }},
 		{"normal rung: found 40", func(p *Parts) { p.Normal = 40 }},
@@ -155,16 +161,16 @@ func TestFilesThatAreNone(t *testing.T) {
 	data := p.encode(codes)
 	old := bytes.Clone(data)
 	old[8] = 6
-	const atCodes = 104 // small has 384
+	const atCodes = 104 // small has 416
 	uneven, more := bytes.Clone(data), bytes.Clone(data)
-	uneven[atCodes], more[atCodes+1] = 132, 16
+	uneven[atCodes], more[atCodes+1] = 164, 16
 	for path, want := range map[string]string{
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 6, expected 11",
-		write("uneven", sealed(uneven)):  "codes: found 388",
-		write("codes", sealed(more)):     "codes: found 4224",
+		write("old", old):                "version: found 6, expected 12",
+		write("uneven", sealed(uneven)):  "codes: found 420",
+		write("codes", sealed(more)):     "codes: found 4256",
 		write("cut", data[:len(data)-1]): "file size",
 		write("long", append(data, 1)):   "file size",
 	} {

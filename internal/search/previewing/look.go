@@ -31,25 +31,22 @@ type Look struct {
 	z      []float64 // its coordinates and probes
 	v      []float64 // the coordinates in the steps of codes
 	codes  []int8
-	scores []float32         // of all rows, by the first stage
-	best   []float32         // of each panel: its largest score
-	wide   []float32         // of each panel: its largest score, and how far its labels may be from theirs
-	far    [Stages][]float32 // of each panel, after the later stages: how far its labels may be, in 255ths; zeros for the first
-	list   []uint32          // panels
-	rows   []uint32          // room for Rows
-	room   []float32         // for Scores
-	least  []float32         // of each of Rows after the stages of panels: the score with which it stays
-	left   []float32         // scores of rows that the first stage of lines left out
-	lost   []uint32          // these rows
+	panels []float32             // the scores of the centres of panels, and of places that the last panel of centres has besides
+	wide   []float32             // of each panel: its score, and how far its labels may be from it
+	far    [Stages][]float32     // of each panel, after the later stages: how far its labels may be, in 255ths; zeros for the first
+	list   []uint32              // panels
+	rows   []uint32              // room for Rows
+	room   []float32             // for Scores
+	least  []float32             // of each of Rows after the stages of panels: the score with which it stays
+	left   [Stages - 1][]float32 // of a log-sum: the scores of what a stage left out: of panels, and then of rows
 	places []uint32
 	few    []float32
 	ruled  []ruled // labels that were ruled out in the first look
 }
 
 const (
-	// The first look takes the panels with the best labels by the first stage: a share of all panels, and
-	// the fewest.
-	markShare, fewestMark = 0.01, 48
+	// The first look takes the best panels by the first stage: a share of all panels, and the fewest.
+	markShare, fewestMark = 0.02, 48
 	// Of their labels it takes so many times the place of the mark by all stages.
 	markTimes = 4
 	// sampledPanels is the number of panels, about, that tell how good the best ones are.
@@ -75,13 +72,13 @@ type ruled struct {
 func newLook(m *Model) Look {
 	p := m.parts
 	panels := p.Panels()
-	rows := panels * kernels.PanelRows
+	rows, centres := panels*kernels.PanelRows, kernels.PanelsOf(panels)*kernels.PanelRows
 	l := Look{
 		model: m, parts: p, turner: m.turn.Turner(),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
-		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), list: make([]uint32, panels),
+		panels: make([]float32, centres)[:panels], wide: make([]float32, panels), list: make([]uint32, panels),
 		rows: make([]uint32, 2*rows), room: make([]float32, 2*rows), least: make([]float32, 2*rows),
-		left: make([]float32, 0, rows), lost: make([]uint32, 0, rows), places: make([]uint32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
+		places: make([]uint32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
 	for i := range p.Biased {
 		l.x[p.Dim+i] = 1
@@ -185,18 +182,17 @@ func (l *Look) Unit(j int) float64 {
 
 // Gauge returns the gauge of a panel after a stage.
 func (l *Look) Gauge(j int, panel uint32) float64 {
-	return float64(l.parts.ResidualScale[j*len(l.best)+int(panel)])
+	return float64(l.parts.ResidualScale[j*len(l.panels)+int(panel)])
 }
 
-// lookFirst looks at all panels by the first stage.
+// lookFirst scores all panels by their centres.
 func (l *Look) lookFirst() {
 	from, to := l.parts.Stage(0)
-	l.looked(0, len(l.scores))
-	kernels.Scores2(l.scores, l.best, l.model.tables[0], l.codes[from:to], kernels.Excess2(l.codes[from:to]))
-	l.empty()
+	l.looked(0, len(l.panels))
+	kernels.Scores2(l.panels[:cap(l.panels)], l.model.tables[0], l.codes[from:to], kernels.Excess2(l.codes[from:to]))
 }
 
-// pick looks at some panels by the second stage, and writes the rows that may reach a mark to the room of
+// pick looks at the labels of some panels, ascending, and writes the rows that may reach a mark to the room of
 // l.Rows from a place on, with their scores, and with the scores that they stay with after the next stage.
 func (l *Look) pick(at int, panels []uint32, mark float32) (found int) {
 	from, to := l.parts.Stage(1)
@@ -205,12 +201,16 @@ func (l *Look) pick(at int, panels []uint32, mark float32) (found int) {
 	if mark == none { // the distances are of an earlier context
 		now.Far, then.Far = l.far[0], l.far[0]
 	}
-	return kernels.Select2(l.rows[at:], l.room[at:], l.least[at:], l.scores, now, then, l.model.tables[1], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), mark)
+	found = kernels.Select2(l.rows[at:], l.room[at:], l.least[at:], l.panels, now, then, l.model.tables[1], panels, l.codes[from:to], kernels.Excess2(l.codes[from:to]), mark)
+	for found > 0 && int(l.rows[at+found-1]) >= l.parts.Labels-l.parts.Outliers { // places of the last panel that have no label
+		found--
+	}
+	return found
 }
 
 // near returns how far rows may be from their scores after a later stage.
 func (l *Look) near(j int) kernels.Near2 {
-	n := len(l.scores)
+	n := len(l.panels) * kernels.PanelRows
 	return kernels.Near2{Far: l.far[j], Near: l.parts.Near[(j-1)*n : j*n]}
 }
 
@@ -218,17 +218,6 @@ func (l *Look) near(j int) kernels.Near2 {
 func (l *Look) looked(j, rows int) {
 	from, to := l.parts.Stage(j)
 	l.Stats.Looked += uint64(min(rows, l.parts.Labels) * (to - from) / l.parts.Codes)
-}
-
-// empty takes the rows of the last panel that have no label out.
-func (l *Look) empty() {
-	last := len(l.best) - 1
-	if n := l.parts.Labels - l.parts.Outliers; n < len(l.scores) {
-		for row := n; row < len(l.scores); row++ {
-			l.scores[row] = none
-		}
-		l.best[last] = slices.Max(l.scores[last*kernels.PanelRows:])
-	}
 }
 
 // refine adds the codes of a later stage to the scores of some rows.
@@ -247,8 +236,8 @@ func (l *Look) First(k int, req *exact.Request) {
 	k = max(k, 1)
 	l.lookFirst()
 	rank := max(k, Many) + Behind
-	for looked := 0; looked < len(l.best) && rank > kernels.PanelRows*looked/markTimes; {
-		looked = min(len(l.best), max(shareOf(markShare, fewestMark, len(l.best)), (markTimes*rank+kernels.PanelRows-1)/kernels.PanelRows))
+	for looked := 0; looked < len(l.panels) && rank > kernels.PanelRows*looked/markTimes; {
+		looked = min(len(l.panels), max(shareOf(markShare, fewestMark, len(l.panels)), (markTimes*rank+kernels.PanelRows-1)/kernels.PanelRows))
 		l.deepen(looked, markTimes*rank)
 		l.ruleOut(req)
 		rank = l.rank(k)
@@ -270,9 +259,9 @@ func (l *Look) First(k int, req *exact.Request) {
 
 // deepen looks at the best n panels or more by the second stage, and at the best rows of these by all stages.
 func (l *Look) deepen(n, rows int) {
-	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.about(n))]
+	list := l.list[:kernels.SelectAtLeast(l.list, l.panels, l.about(n))]
 	if len(list) < n {
-		list = l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, n))]
+		list = l.list[:kernels.SelectAtLeast(l.list, l.panels, l.kth(l.panels, n))]
 	}
 	found := l.pick(0, list, none)
 	bound, kept := max(l.kth(l.room[:found], min(rows, found)), -math.MaxFloat32), 0
@@ -288,10 +277,10 @@ func (l *Look) deepen(n, rows int) {
 
 // about returns about the n-th largest of the best scores of panels, by a sample of them.
 func (l *Look) about(n int) float32 {
-	step := max(1, len(l.best)/sampledPanels)
+	step := max(1, len(l.panels)/sampledPanels)
 	few := l.few[:0]
-	for i := 0; i < len(l.best); i += step {
-		few = append(few, l.best[i])
+	for i := 0; i < len(l.panels); i += step {
+		few = append(few, l.panels[i])
 	}
 	return kernels.KthLargest(few, min(max(n/step, 1), len(few)))
 }
@@ -340,22 +329,49 @@ func (l *Look) reach(j int, reach float64) {
 // label leads has more of the label's own direction: its logit rose from a level to the mark, and codes
 // miss a share of that.
 func (l *Look) addReach(dst []float32, j int, reach, parts float64) {
-	p, n := l.parts, len(l.best)
+	p, n := l.parts, len(l.panels)
 	gauge, share, level := p.ResidualScale[j*n:(j+1)*n], p.Shares[j*n:(j+1)*n], p.Levels[j*n:(j+1)*n]
 	unit := l.Unit(j) / parts
-	kernels.AddReach(dst, gauge, share, level, bounded(float64(reach*p.factor(j))*unit), bounded(p.Margins[j]*unit), float32(l.Mark*l.Scale), float32(1/(float64(l.Scale)*parts)))
+	margin := p.Margins[j]
+	if !p.rises(j, l.Spread[0]) {
+		margin = -0x1p20 // of no label
+	}
+	kernels.AddReach(dst, gauge, share, level, bounded(p.reachAfter(j, reach, l.Spread[0])*unit), bounded(margin*unit), float32(l.Mark*l.Scale), float32(1/(float64(l.Scale)*parts)))
+}
+
+// rises reports whether rises count after a stage, in a context of a spread after the first stage. Codes miss
+// a part of a label's own direction, so a context in which a rare label leads by it has a large spread: with
+// a smaller one the stages of panels, which take most of the time, find labels by the reach.
+func (p *Parts) rises(j int, spread float64) bool { return j >= PanelStages || spread >= p.Rising }
+
+// LeastReach is the least reach of the stages of panels where rises do not count: it finds the few labels
+// that lead there by their own directions.
+const LeastReach = 5.25
+
+// reachAfter returns how far a search with a reach looks after a stage, in spreads.
+func (p *Parts) reachAfter(j int, reach, spread float64) float64 {
+	if !p.rises(j, spread) {
+		reach = max(reach, LeastReach)
+	}
+	return float64(reach * p.ofReach(j, spread))
+}
+
+// ofReach returns the part of the reach, or after the last stage of the deviations, that a search looks: the
+// factor of the stage, and less if the spread after the first stage is above the usual. The best labels of such
+// contexts are no farther from their scores.
+func (p *Parts) ofReach(j int, spread float64) float64 {
+	part := 1.0
+	if j < len(p.Factors) {
+		part = p.Factors[j]
+	}
+	if p.Usual > 0 && spread > p.Usual {
+		part *= p.Usual / spread
+	}
+	return part
 }
 
 // Farthest is the number of Parts.Near of a label that may be as far from its score as any of its panel.
 const Farthest = 255
-
-// factor returns the factor of the reach after a stage.
-func (p *Parts) factor(j int) float64 {
-	if j < len(p.Factors) {
-		return p.Factors[j]
-	}
-	return 1
-}
 
 // bounded returns a finite distance: of NaN, which the zeros of a file may give, a large one.
 func bounded(x float64) float32 {
@@ -368,24 +384,34 @@ func bounded(x float64) float32 {
 // narrow looks at the panels that may reach the mark, and then, stage by stage, at their rows that may, and
 // adds the ones that are left to l.Rows, with l.Scores. For a sum it keeps the scores of the others.
 func (l *Look) narrow(reach float64, sum bool) {
-	copy(l.wide, l.best)
+	copy(l.wide, l.panels)
 	l.addReach(l.wide, 0, reach, 1)
 	list := l.list[:kernels.SelectAtLeast(l.list, l.wide, l.Mark)]
 	for j := 1; j < Stages-1; j++ {
 		l.reach(j, reach)
 	}
 	done := len(l.Rows)
-	for _, row := range l.Rows { // they are there
-		l.scores[row] = none
+	if sum {
+		l.left[1] = append(l.left[1][:0], l.room[done:done+l.pick(done, list, none)]...)
 	}
 	found := done + l.pick(done, list, l.Mark)
 	rows, scores, least := l.rows[done:found], l.room[done:found], l.least[done:found]
-	l.refine(PanelStages, rows, scores)
-	l.left, l.lost = l.left[:0], l.lost[:0]
 	if sum {
+		l.leave(list, rows)
+	}
+	at := 0
+	for _, row := range l.Rows { // ascending, as rows are: they are there
+		i, again := slices.BinarySearch(rows[at:], row)
+		if at += i; again {
+			scores[at] = none
+		}
+	}
+	l.refine(PanelStages, rows, scores)
+	if sum {
+		l.left[PanelStages] = l.left[PanelStages][:0]
 		for i, x := range scores {
 			if x < least[i] {
-				l.left, l.lost = append(l.left, x), append(l.lost, rows[i])
+				l.left[PanelStages] = append(l.left[PanelStages], x)
 			}
 		}
 	}
@@ -394,24 +420,41 @@ func (l *Look) narrow(reach float64, sum bool) {
 	l.refine(Stages-1, l.Rows[done:], l.Scores[done:])
 }
 
-// All looks at all labels by a stage, after the stages before it, and returns the scores of their
-// rows, in the order of Parts.IDs. After the last stage they are in l.Scores too.
+// leave keeps the scores of what the stages of panels left out: of the panels that are not in a list, and of
+// the labels of those that are, besides some rows and l.Rows.
+func (l *Look) leave(list, rows []uint32) {
+	l.left[0] = append(l.left[0][:0], l.panels...)
+	for _, panel := range list {
+		l.left[0][panel] = none
+	}
+	for _, rows := range [][]uint32{rows, l.Rows} {
+		at := 0
+		for _, row := range rows {
+			i, listed := slices.BinarySearch(list[at:], row/kernels.PanelRows)
+			if at += i; listed {
+				l.left[1][at*kernels.PanelRows+int(row%kernels.PanelRows)] = none
+			}
+		}
+	}
+}
+
+// All looks at all labels by a stage, after the stages before it, and returns the scores of their rows, in
+// the order of Parts.IDs, which are in l.Scores too. After the first stage a row has its panel's.
 func (l *Look) All(j int) (scores []float32) {
-	if j == 0 {
+	switch {
+	case j == 0:
 		l.lookFirst()
-		return l.scores
-	} else if j < PanelStages {
+		l.Scores = l.room[:l.parts.Labels-l.parts.Outliers]
+		for row := range l.Scores {
+			l.Scores[row] = l.panels[row/kernels.PanelRows]
+		}
+	case j < PanelStages:
 		n := l.pick(0, l.model.all, none)
-		copy(l.scores, l.room[:n])
-		return l.scores
+		l.Rows, l.Scores = l.rows[:n], l.room[:n]
+	default:
+		l.refine(j, l.Rows, l.Scores)
 	}
-	l.Rows, l.Scores = l.rows[:len(l.scores)], l.room[:len(l.scores)]
-	for row := range l.Rows {
-		l.Rows[row] = uint32(row)
-	}
-	l.refine(j, l.Rows, l.scores)
-	copy(l.Scores, l.scores)
-	return l.scores
+	return l.Scores
 }
 
 // permit takes the labels that may not be answered, or have biases, from l.Scores.
@@ -499,23 +542,39 @@ func (l *Look) idOf(row uint32) (id uint32, ok bool) {
 }
 
 // Need is what the search for a label takes, after a first look: after each stage, where either is
-// enough, the reach, without its factor, or after the last the deviations, and the margin. They may be
-// negative.
-type Need struct{ Reach, Margin [Stages]float64 }
+// enough, the reach, in spreads, or after the last the deviations, and the margin. They may be negative.
+type Need struct {
+	Reach, Margin [Stages]float64
+	Spread        float64 // of the context, after the first stage
+}
 
 // Takes returns the reach and the deviations that the search for a label takes.
 func (p *Parts) Takes(n *Need) (reach, deviations float64) {
 	reach, deviations = math.Inf(-1), math.Inf(-1)
 	for j, x := range n.Reach {
 		switch {
-		case n.Margin[j] <= p.Margins[j]:
+		case math.IsInf(x, -1) || p.finds(j, x, n.Margin[j], n.Spread):
 		case j < Stages-1:
-			reach = max(reach, x/p.Factors[j])
+			reach = max(reach, x/p.ofReach(j, n.Spread))
 		default:
-			deviations = x
+			deviations = x / p.ofReach(j, n.Spread)
 		}
 	}
 	return reach, deviations
+}
+
+// finds reports whether every search finds a label after a stage that takes one of a reach, in spreads, and a
+// margin.
+func (p *Parts) finds(j int, reach, margin, spread float64) bool {
+	if p.rises(j, spread) {
+		return margin <= p.Margins[j]
+	}
+	return reach <= LeastReach*p.ofReach(j, spread)
+}
+
+// UsualReach returns the reach that a need takes after a stage if its factor is 1.
+func (p *Parts) UsualReach(n *Need, j int) float64 {
+	return n.Reach[j] * p.Factors[j] / p.ofReach(j, n.Spread)
 }
 
 // Found is the need of a label that every search finds.
@@ -529,7 +588,8 @@ func Found() (n Need) {
 // Needs returns the needs of the label at a place of Parts.IDs, after First.
 func (l *Look) Needs(place int) Need {
 	n, row := Found(), [1]uint32{uint32(place)}
-	score := [1]float32{l.best[place/kernels.PanelRows]}
+	n.Spread = l.Spread[0]
+	score := [1]float32{l.panels[place/kernels.PanelRows]}
 	deep := slices.Contains(l.Rows, row[0])
 	at := len(l.Rows)
 	for j := range Stages {
@@ -552,32 +612,29 @@ func (l *Look) Needs(place int) Need {
 // roundings is more than the roundings of float32 make of needs.
 const roundings = 0x1p-12
 
-// need returns the reach, without its factor, and the margin that the score of a row takes after a stage,
-// or after the first the best score of its panel.
+// need returns the reach, without its part of [Parts.ofReach], and the margin that the score of a row takes after a stage,
+// or after the first the score of its panel.
 func (l *Look) need(j, row int, score float32) (reach, margin float64) {
-	n, panel := len(l.best), row/kernels.PanelRows
+	n, panel := len(l.panels), row/kernels.PanelRows
 	share, level := float64(l.parts.Shares[j*n+panel]), float64(l.parts.Levels[j*n+panel])
 	scale := float64(l.Scale)
 	rise := float64(share*(float64(float64(l.Mark)*scale)-level)) / scale
 	unit := max(float64(l.Unit(j)*l.Gauge(j, uint32(panel))), 1e-30)
 	below := float64(l.Mark) - float64(score)
 	if j > 0 {
-		below *= Farthest / float64(max(l.parts.Near[(j-1)*len(l.scores)+row], 1))
+		below *= Farthest / float64(max(l.parts.Near[(j-1)*n*kernels.PanelRows+row], 1))
 	}
 	return below/unit + roundings, (below-rise)/unit + roundings
 }
 
-// Reaches adds to req, of each row, what reach a search takes to look at it after a stage but the
-// last, given what it takes before. All has looked at the stage. After the last stage it returns
+// Reaches adds to req, of each row of a label, what reach a search takes to look at it after a stage but
+// the last, given what it takes before. All has looked at the stage. After the last stage it returns
 // deviations instead.
 func (l *Look) Reaches(j int, req []float32) {
+	p := l.parts
 	for row := range req {
-		score := l.scores[row]
-		if j == 0 {
-			score = l.best[row/kernels.PanelRows]
-		}
-		if reach, margin := l.need(j, row, score); margin > l.parts.Margins[j] {
-			req[row] = max(req[row], float32(reach/l.parts.factor(j)))
+		if reach, margin := l.need(j, row, l.Scores[row]); !p.finds(j, reach, margin, l.Spread[0]) {
+			req[row] = max(req[row], float32(reach/p.ofReach(j, l.Spread[0])))
 		}
 	}
 }

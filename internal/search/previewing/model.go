@@ -7,21 +7,22 @@ import (
 	"github.com/learning-to-screen/l2s/internal/ground/precision"
 )
 
-// Stages is the number of stages of a search: each adds some codes of the labels that are left. The
-// first PanelStages add codes of whole panels, the others of single labels.
+// Stages is the number of stages of a search. The first scores the centres of all panels, the second the
+// labels of some panels, the others single labels: each adds some codes.
 const (
 	Stages      = 4
 	PanelStages = 2
 )
 
-// PanelCodes is the number of codes of the stages of panels. Each other stage has those of a line.
-const PanelCodes = 128
+// PanelCodes is the number of codes of a centre, and of the first stage of labels. Each other stage has those
+// of a line.
+const PanelCodes = 80
 
 // stageEnds are the first code of each stage, and the end of the last.
-var stageEnds = [Stages + 1]int{0, 48, PanelCodes, PanelCodes + kernels.LineCodes, MostCodes}
+var stageEnds = [Stages + 1]int{0, PanelCodes, PanelStages * PanelCodes, PanelStages*PanelCodes + kernels.LineCodes, MostCodes}
 
-// MostCodes is the largest number of codes of a label.
-const MostCodes = PanelCodes + (Stages-PanelStages)*kernels.LineCodes
+// MostCodes is the largest number of codes of a centre and a label.
+const MostCodes = PanelStages*PanelCodes + (Stages-PanelStages)*kernels.LineCodes
 
 // Parts are the content of a model besides the codes of its labels, as its file has them.
 type Parts struct {
@@ -31,7 +32,7 @@ type Parts struct {
 	Body        [32]byte // the fingerprint of the source of the contexts, zeros if it is not known
 
 	Coordinates int // R
-	Codes       int // of a label, of 2 bits
+	Codes       int // of a centre, PanelCodes, and of a label, of 2 bits
 	Probes      int // rows of Turn after the coordinates
 	Outliers    int // labels that are always scored in full: their codes tell little of them
 
@@ -44,10 +45,13 @@ type Parts struct {
 	Shares        []float32 // stages x panels: the largest share that codes up to a stage miss of the rise of a label
 	Levels        []float32 // stages x panels: the logit, less the mean row's, that the rise begins at
 	Near          []byte    // stages but the first x rows of panels: how far a label may be from its score, in 255ths of the panel
+	Centres       []byte    // the packed codes of the centre of each panel
 	IDs           []uint32  // labels, panel after panel, and the outliers after them
 
 	Factors [Stages - 1]float64 // of the reach, after each stage but the last
 	Margins [Stages]float64     // beyond the rise of labels in their own states, in spreads
+	Rising  float64             // the spread after the first stage from which on rises count
+	Usual   float64             // the one from which on the reach does not grow; 0 if unknown
 	Tail    float64             // factor of the squared deviations outside, in log-sums
 	Far     [Stages]float64     // spreads that one in 100 held-out contexts exceeds; 0 if unknown
 	MinNorm float64             // of a layer with biases: ||h|| that one in 100 of these does not reach
@@ -76,7 +80,10 @@ type Rung struct {
 func (p *Parts) Width() int { return p.Dim + p.Biased }
 
 // RowBytes is the size of the packed codes of a label.
-func (p *Parts) RowBytes() int { return p.Codes / 4 }
+func (p *Parts) RowBytes() int { return p.Codes/4 - CentreBytes }
+
+// CentreBytes is the size of the packed codes of a centre.
+const CentreBytes = PanelCodes / 4
 
 // Panels is the number of panels of labels.
 func (p *Parts) Panels() int { return kernels.PanelsOf(p.Labels - p.Outliers) }
@@ -86,10 +93,10 @@ func (p *Parts) Stage(j int) (from, to int) {
 	return min(stageEnds[j], p.Codes), min(stageEnds[j+1], p.Codes)
 }
 
-// stageBytes returns the part of a packed row that a stage has.
+// stageBytes returns the part of a packed row that a stage has, which is not the first.
 func (p *Parts) stageBytes(j int) (from, to int) {
 	from, to = p.Stage(j)
-	return from / 4, to / 4
+	return from/4 - CentreBytes, to/4 - CentreBytes
 }
 
 // RungOf returns the rung of a budget, which is not negative: the last one whose Kept is not above
@@ -110,8 +117,8 @@ func (p *Parts) Crowd(k int) int {
 	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, Many))
 }
 
-// Model is the l2s.Index of a preview. Its codes are in a table for each stage: in panels, or in lines
-// of the rows of panels.
+// Model is the l2s.Index of a preview. Its codes are in a table for each stage: of centres in panels of
+// these, of labels in panels, or in lines of the rows of panels.
 type Model struct {
 	parts  *Parts
 	turn   *Directions
@@ -132,16 +139,21 @@ func New(p *Parts, codes []byte) *Model {
 	for i := range m.all {
 		m.all[i] = uint32(i)
 	}
-	table, release := mem.Alloc(panels * kernels.PanelRows * size)
+	centres := kernels.PanelsOf(panels) * kernels.PanelRows * CentreBytes
+	table, release := mem.Alloc(centres + panels*kernels.PanelRows*size)
 	mem.Own(m, nil, release)
-	for j := range m.tables {
+	m.tables[0], table = table[:centres:centres], table[centres:]
+	for i := range panels {
+		encode.PutPacked(m.tables[0], i, p.Centres[i*CentreBytes:][:CentreBytes])
+	}
+	for j := 1; j < Stages; j++ {
 		from, to := p.stageBytes(j)
 		n := panels * kernels.PanelRows * (to - from)
 		m.tables[j], table = table[:n:n], table[n:]
 	}
 	for row := range p.Labels - p.Outliers {
-		for j := range m.tables {
-			if from, to := p.stageBytes(j); j < PanelStages && from < to {
+		for j := 1; j < Stages; j++ {
+			if from, to := p.stageBytes(j); j < PanelStages {
 				encode.PutPacked(m.tables[j], row, codes[row*size:][from:to])
 			} else {
 				copy(m.tables[j][row*(to-from):], codes[row*size:][from:to])
@@ -160,8 +172,8 @@ func (m *Model) packed() []byte {
 	size := p.RowBytes()
 	codes := make([]byte, (p.Labels-p.Outliers)*size)
 	for row := range p.Labels - p.Outliers {
-		for j := range m.tables {
-			if from, to := p.stageBytes(j); j < PanelStages && from < to {
+		for j := 1; j < Stages; j++ {
+			if from, to := p.stageBytes(j); j < PanelStages {
 				encode.Packed(codes[row*size:][from:to], m.tables[j], row)
 			} else {
 				copy(codes[row*size:][from:to], m.tables[j][row*(to-from):])

@@ -15,7 +15,7 @@ import (
 
 // The reach and the deviations of a rung are chosen from these.
 var (
-	reaches    = append(steps(2, 0.25, 33), 11, 12, 13, 15, 17, 20, 24, 30, 40)
+	reaches    = append(steps(3, 0.25, 29), 11, 12, 13, 15, 17, 20, 24, 30, 40)
 	deviations = append(steps(0.25, 0.25, 32), 9, 10, 11, 12, 14, 16, 20, 24, 30, 40)
 )
 
@@ -30,17 +30,10 @@ func steps(from, step float64, n int) (x []float64) {
 // rung.
 var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 
-// otherReach is how many times as far searches look as held-out contexts need. These are of texts like those
-// that the coordinates were made from, though of other kinds. Of eight languages that no text of the maker
-// had, Gemma 3 270M misses half as many of the five best labels with it.
-const otherReach = 1.1
-
-// leastReach and leastDeviations are the least ones of the normal rung: where the rise of labels finds nearly
-// all of the best, held-out contexts hardly tell how far texts of other kinds need searches to look.
-const (
-	leastReach      = 4.25
-	leastDeviations = 0.5
-)
+// leastDeviations are the least of the normal rung, and previewing.LeastReach is its least reach: where the
+// rise of labels finds nearly all of the best, held-out contexts hardly tell how far texts of other kinds need
+// searches to look.
+const leastDeviations = 1
 
 // need has the settings that the search for one label takes: what it is found by without them is
 // below 0.
@@ -67,11 +60,18 @@ func (m *maker) places() []int {
 	return places
 }
 
-// survey looks at all labels for each of the held-out contexts, whose best labels are given.
-func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, places []int, done func(int)) (*survey, error) {
+const (
+	// usualShare is the share of held-out contexts whose spread is usual.
+	usualShare = 0.6
+	// Rises count from the smallest spread on of the own states that this part of the least reach does not
+	// find: the whole of it finds the few others.
+	ofLeastReach = 0.9
+)
+
+// findSpreads finds the spreads from which on the distances of searches are others, and the usual length, by
+// held-out contexts and the needs of own states.
+func (m *maker) findSpreads(ctx context.Context, model *previewing.Model, held []float32, own []previewing.Need) error {
 	n := len(held) / m.Dim
-	v := &survey{n: n, k: m.K, best: make([]need, n*m.K), costs: (n + costEvery - 1) / costEvery}
-	v.looked, v.kept = make([]float32, v.costs*len(reaches)), make([]float32, v.costs*len(deviations))
 	var spreads [previewing.Stages][]float64
 	for j := range spreads {
 		spreads[j] = make([]float64, n)
@@ -86,7 +86,7 @@ func (m *maker) survey(ctx context.Context, model *previewing.Model, held []floa
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for j := range spreads {
 		slices.Sort(spreads[j])
@@ -94,11 +94,28 @@ func (m *maker) survey(ctx context.Context, model *previewing.Model, held []floa
 			m.Far[j] = far
 		}
 	}
+	m.Usual = min(spreads[0][int(usualShare*float64(n))], math.MaxFloat64)
+	m.Rising = m.Usual
+	for _, x := range own {
+		for j := range previewing.PanelStages {
+			if x.Reach[j] > ofLeastReach*previewing.LeastReach*usualFactors[j] {
+				m.Rising = min(m.Rising, x.Spread)
+			}
+		}
+	}
 	if m.Biased > 0 {
 		m.MinNorm = slices.Sorted(slices.Values(norms))[n/100]
 	}
+	return nil
+}
+
+// survey looks at all labels for each of the held-out contexts, whose best labels are given.
+func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, places []int, done func(int)) (*survey, error) {
+	n := len(held) / m.Dim
+	v := &survey{n: n, k: m.K, best: make([]need, n*m.K), costs: (n + costEvery - 1) / costEvery}
+	v.looked, v.kept = make([]float32, v.costs*len(reaches)), make([]float32, v.costs*len(deviations))
 	raw := make([]previewing.Need, len(best))
-	err = m.each(ctx, model, held, done, func(s *previewing.Searcher, c int, h []float32) error {
+	err := m.each(ctx, model, held, done, func(s *previewing.Searcher, c int, h []float32) error {
 		var none exact.Request
 		l, of := s.Look(), raw[c*m.K:(c+1)*m.K]
 		known := l.Coordinates(h) // else the layer answers
@@ -124,7 +141,7 @@ func (m *maker) survey(ctx context.Context, model *previewing.Model, held []floa
 		s   *previewing.Searcher
 		req []float32 // of each row
 	}
-	fresh := func() room { return room{model.Over(m.layer), make([]float32, m.Panels()*kernels.PanelRows)} }
+	fresh := func() room { return room{model.Over(m.layer), make([]float32, m.Labels-m.Outliers)} }
 	return v, parallel.With(ctx, 0, v.costs, 4, nil, fresh, func(r room, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			if l, c := r.s.Look(), i*costEvery; l.Coordinates(held[c*m.Dim : (c+1)*m.Dim]) {
@@ -148,7 +165,7 @@ func (m *maker) findFactors(needs []previewing.Need) {
 	for j := range at {
 		x := make([]float64, len(needs))
 		for i := range needs {
-			x[i] = needs[i].Reach[j]
+			x[i] = m.UsualReach(&needs[i], j)
 		}
 		slices.Sort(x)
 		at[j] = x[len(x)-1-int(leaves[j]*float64(len(x)))]
@@ -156,13 +173,13 @@ func (m *maker) findFactors(needs []previewing.Need) {
 	for j := range at {
 		m.Factors[j] = usualFactors[j]
 		if at[0] > 1 {
-			m.Factors[j] = min(max(at[j]/at[0], usualFactors[j]/2), 2*usualFactors[j])
+			m.Factors[j] = min(max(at[j]/at[0], usualFactors[j]), 2*usualFactors[j])
 		}
 	}
 }
 
-// usualFactors are the factors of the reach without held-out contexts.
-var usualFactors = [previewing.Stages - 1]float64{1, 0.85, 0.5}
+// usualFactors are the factors of the reach without held-out contexts, and the least.
+var usualFactors = [previewing.Stages - 1]float64{1, 0.95, 0.65}
 
 // cost finds the costs of a context, whose coordinates l has.
 func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
@@ -175,7 +192,9 @@ func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
 	for j := range previewing.Stages {
 		from, to := m.Stage(j)
 		part := float32(to-from) / float32(m.Codes*len(req))
-		if j >= previewing.PanelStages {
+		if j == 0 {
+			part /= kernels.PanelRows
+		} else if j >= previewing.PanelStages {
 			part *= linesTake
 		}
 		for _, x := range req {
@@ -219,13 +238,13 @@ type option struct {
 }
 
 // options returns the settings that miss less than all settings that take less time, by ascending
-// time. A setting has the misses of one that is smaller by a factor.
-func (v *survey) options(bounds []float64, factor float64, amounts []float32, takes func(amount float64) float64, of func(n need) float32) []option {
+// time.
+func (v *survey) options(bounds []float64, amounts []float32, takes func(amount float64) float64, of func(n need) float32) []option {
 	var list []option
 	for at, bound := range bounds {
 		o := option{bound: bound, missed: bitset.New(len(v.best))}
 		for i, x := range v.best {
-			if float64(of(x)) > bound/factor {
+			if float64(of(x)) > bound {
 				o.missed.Add(uint32(i))
 			}
 		}
@@ -255,8 +274,8 @@ func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some six
 	// times as long.
 	codes, row, crowd := float64(m.Labels*m.RowBytes()), float64(6*m.Dim), float64(m.Crowd(m.K))
-	looks := v.options(reaches, otherReach, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
-	keeps := v.options(deviations, 1, v.kept, func(n float64) float64 {
+	looks := v.options(reaches, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
+	keeps := v.options(deviations, v.kept, func(n float64) float64 {
 		if n > crowd {
 			return float64(m.Labels * m.Dim) // of the exact layer
 		}
@@ -266,13 +285,8 @@ func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 	widest := pair{look: option{bound: math.Inf(1)}, keep: option{bound: math.Inf(1)}}
 	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.cost, b.cost) })
 	// The normal rung looks far enough for other texts, also where few labels are missed anyway.
-	least := pair{look: option{bound: leastReach}, keep: option{bound: leastDeviations}}
-	some := between(pairs, least, widest)
-	if len(some) == 0 {
-		some = pairs
-	}
-	normal := v.least(some, miss1, missK)
-	normal.look.bound, normal.keep.bound = max(normal.look.bound, least.look.bound), max(normal.keep.bound, least.keep.bound)
+	normal := v.least(pairs, miss1, missK)
+	normal.look.bound, normal.keep.bound = max(normal.look.bound, previewing.LeastReach), max(normal.keep.bound, leastDeviations)
 	// From the normal rung on, others look less far, or farther.
 	at := slices.Index(factors, 1)
 	chosen := make([]pair, len(factors))

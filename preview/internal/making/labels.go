@@ -53,10 +53,30 @@ func (r *reader) read(id int) {
 		clear(r.a)
 		return
 	}
+	r.turn()
+}
+
+// turn leaves the coordinates of r.row in r.a.
+func (r *reader) turn() {
 	r.turner.Turn(r.a, r.row)
 	for i, x := range r.offset {
 		r.a[i] -= x
 	}
+}
+
+// mean leaves the coordinates of the mean of some labels in r.a.
+func (r *reader) mean(ids []uint32) {
+	sum := make([]float64, len(r.row))
+	for _, id := range ids {
+		r.m.widen(r.row, int(id))
+		for j, x := range r.row {
+			sum[j] += float64(x)
+		}
+	}
+	for j, x := range sum {
+		r.row[j] = float32(x / float64(len(ids)))
+	}
+	r.turn()
 }
 
 // eachLabel calls work for each label.
@@ -93,19 +113,87 @@ func scaleOf(step float32) float64 {
 	return 0
 }
 
-// allot gives codes to coordinates: each to the one of which most is left, at most four to one of
-// them. It finds the steps of the codes, and what each stage leaves, by some labels.
-func (m *maker) allot(ctx context.Context) error {
-	n := min(m.Labels, someLabels)
-	left := make([][]float64, m.Coordinates) // of each coordinate, of the labels
-	for r := range left {
-		left[r] = make([]float64, n)
+// spread has what is left of each coordinate, in some centres or labels.
+type spread struct {
+	left    [][]float64 // R x centres or labels
+	squares []float64   // their mean squares
+	codes   []int       // of each coordinate
+}
+
+func newSpread(coordinates, n int) *spread {
+	s := &spread{make([][]float64, coordinates), make([]float64, coordinates), make([]int, coordinates)}
+	for r := range s.left {
+		s.left[r] = make([]float64, n)
 	}
+	return s
+}
+
+// measure finds the mean squares.
+func (s *spread) measure() {
+	for r, x := range s.left {
+		s.squares[r] = linear.Dot(x, x) / float64(max(len(x), 1))
+	}
+}
+
+// allot gives a code to the coordinate of which most is left, at most four to one of them, and returns its
+// step. There is none if no coordinate is left: the code is always 0 steps.
+func (s *spread) allot() (coordinate uint32, step float32) {
+	r := -1
+	for i, x := range s.squares {
+		if s.codes[i] < finest && (r < 0 || x > s.squares[r]) {
+			r = i
+		}
+	}
+	if r < 0 {
+		return 0, 0
+	}
+	least := math.Inf(1)
+	for _, of := range stepsOf {
+		trial, square := float32(math.Sqrt(s.squares[r])*of), 0.0
+		scale := scaleOf(trial)
+		for _, x := range s.left[r] {
+			_, x = code(x, float64(trial), scale)
+			square += float64(x * x)
+		}
+		if square < least {
+			step, least = trial, square
+		}
+	}
+	s.codes[r]++
+	scale := scaleOf(step)
+	for i, x := range s.left[r] {
+		_, s.left[r][i] = code(x, float64(step), scale)
+	}
+	s.squares[r] = linear.Dot(s.left[r], s.left[r]) / float64(max(len(s.left[r]), 1))
+	return uint32(r), step
+}
+
+// allot finds the coordinates and steps of codes, those of centres by some of these, which are coded, and the
+// others by what these leave of some labels, and what each stage leaves.
+func (m *maker) allot(ctx context.Context, centres []float32) error {
+	m.Of, m.Steps = make([]uint32, m.Codes), make([]float32, m.Codes)
+	m.Left = make([]float32, previewing.Stages*m.Coordinates)
+	panels := m.Panels()
+	some := newSpread(m.Coordinates, min(panels, someLabels))
+	for i := range min(panels, someLabels) {
+		for r, x := range centres[i*panels/len(some.left[0])*m.Coordinates:][:m.Coordinates] {
+			some.left[r][i] = float64(x)
+		}
+	}
+	some.measure()
+	for c := range previewing.PanelCodes {
+		m.Of[c], m.Steps[c] = some.allot()
+	}
+	m.encodeCentres(centres)
+	inside := len(m.IDs)
+	n := min(inside, someLabels)
+	some = newSpread(m.Coordinates, n)
 	err := parallel.With(ctx, 0, n, 64, nil, m.readers(m.through), func(read *reader, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			read.read(i * m.Labels / n)
-			for r, x := range read.a {
-				left[r][i] = x
+			row := i * inside / n
+			read.read(int(m.IDs[row]))
+			for r, x := range centres[row/kernels.PanelRows*m.Coordinates:][:m.Coordinates] {
+				some.left[r][i] = read.a[r] - float64(x)
 			}
 		}
 		return nil
@@ -113,74 +201,67 @@ func (m *maker) allot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	squares, codes := make([]float64, m.Coordinates), make([]int, m.Coordinates)
-	for r, x := range left {
-		squares[r] = linear.Dot(x, x) / float64(n)
-	}
-	m.Of, m.Steps = make([]uint32, m.Codes), make([]float32, m.Codes)
-	m.Left = make([]float32, previewing.Stages*m.Coordinates)
+	some.measure()
 	for stage := range previewing.Stages {
-		from, to := m.Stage(stage)
-		for c := from; c < to; c++ {
-			r := -1
-			for i, x := range squares {
-				if codes[i] < finest && (r < 0 || x > squares[r]) {
-					r = i
-				}
+		if stage > 0 {
+			from, to := m.Stage(stage)
+			for c := from; c < to; c++ {
+				m.Of[c], m.Steps[c] = some.allot()
 			}
-			if r < 0 {
-				continue // no coordinate is left: the code is always 0 steps
-			}
-			step, least := 0.0, math.Inf(1)
-			for _, of := range stepsOf {
-				trial, square := float32(math.Sqrt(squares[r])*of), 0.0
-				scale := scaleOf(trial)
-				for _, x := range left[r] {
-					_, x = code(x, float64(trial), scale)
-					square += float64(x * x)
-				}
-				if square < least {
-					step, least = float64(trial), square
-				}
-			}
-			m.Of[c], m.Steps[c] = uint32(r), float32(step)
-			codes[r]++
-			scale := scaleOf(m.Steps[c])
-			for i, x := range left[r] {
-				_, left[r][i] = code(x, float64(m.Steps[c]), scale)
-			}
-			squares[r] = linear.Dot(left[r], left[r]) / float64(n)
 		}
-		for r, x := range squares {
+		for r, x := range some.squares {
 			m.Left[stage*m.Coordinates+r] = float32(x)
 		}
 	}
 	return nil
 }
 
-// coded are all labels with their codes.
+// centres returns the coordinates of the centres of panels: the means of their labels.
+func (m *maker) centres(ctx context.Context) ([]float32, error) {
+	centres := make([]float32, m.Panels()*m.Coordinates)
+	return centres, parallel.With(ctx, 0, m.Panels(), 16, nil, m.readers(m.through), func(r *reader, lo, hi int) error {
+		for panel := lo; panel < hi; panel++ {
+			r.mean(m.IDs[panel*kernels.PanelRows : min((panel+1)*kernels.PanelRows, len(m.IDs))])
+			for i, a := range r.a {
+				centres[panel*m.Coordinates+i] = float32(a)
+			}
+		}
+		return nil
+	})
+}
+
+// encodeCentres makes the codes of centres, and leaves in centres what these stand for.
+func (m *maker) encodeCentres(centres []float32) {
+	m.Centres = make([]byte, m.Panels()*previewing.CentreBytes)
+	codes := make([]byte, previewing.PanelCodes)
+	for panel := range m.Panels() {
+		of := centres[panel*m.Coordinates:][:m.Coordinates]
+		left := make([]float64, len(of))
+		for r, x := range of {
+			left[r] = float64(x)
+		}
+		for c := range codes {
+			r, step := m.Of[c], m.Steps[c]
+			codes[c], left[r] = code(left[r], float64(step), scaleOf(step))
+		}
+		for r, x := range left {
+			of[r] = float32(float64(of[r]) - x)
+		}
+		encode.PackCodes2(m.Centres[panel*previewing.CentreBytes:], codes)
+	}
+}
+
+// coded is what codes leave of the labels of panels, in the order of Parts.IDs.
 type coded struct {
-	codes  []byte                       // packed
-	near   []float32                    // what tells labels that are alike
 	left   [previewing.Stages][]float64 // the squares of what codes leave
 	rises  [previewing.Stages][]rise
 	beyond []float64 // the same, outside the coordinates
-	far    []float64 // the square of the length of the row outside them, about
 }
 
 // rise is how what the codes of a label leave of its logit rises with the logit, in contexts that
 // move along the label's own direction: the share of the logit, and what it is at the usual mark. It is
 // the largest in contexts of any kind.
 type rise struct{ share, atMark float32 }
-
-// Labels are alike if their scores, and the distances that they may be from them, are in all contexts: if
-// their first coordinates are, their rises after the first two stages, and how much the first leaves of them. All
-// are logits; the weights are of Gemma 3 270M.
-const (
-	nearIn    = 24 // coordinates
-	nearRise  = 0.5
-	nearReach = 6
-)
 
 // kind is what contexts of a kind have in coordinates: their mean, their covariance, and the sum of the
 // variances over the one of all contexts, which stands for the part outside the coordinates too.
@@ -252,20 +333,16 @@ func partsOf[F float32 | float64](x []F, dim, least int) (parts [][]F) {
 	return parts
 }
 
-// encode makes the codes of all labels, and finds how what they leave rises. The direction of a
+// encode makes the codes of the labels of panels, and finds how what they leave rises. The direction of a
 // label is M w', M the covariance of contexts of a kind.
-func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded, error) {
-	n, size := m.Labels, m.RowBytes()
-	coordinates, inKind := min(nearIn, m.Coordinates), min(m.Coordinates, kindCoordinates)
-	dim := coordinates + 3
-	x := &coded{codes: make([]byte, n*size), near: make([]float32, n*dim), beyond: make([]float64, n), far: make([]float64, n)}
+func (m *maker) encode(ctx context.Context, kinds []kind, mark float32, centres []float32) (*coded, error) {
+	n, size, inKind := len(m.IDs), m.RowBytes(), min(m.Coordinates, kindCoordinates)
+	m.codes = make([]byte, n*size)
+	x := &coded{beyond: make([]float64, n)}
 	for j := range x.left {
-		x.left[j] = make([]float64, n)
+		x.left[j], x.rises[j] = make([]float64, n), make([]rise, n)
 	}
-	for j := range x.rises {
-		x.rises[j] = make([]rise, n)
-	}
-	readers := m.readers(slices.Concat(m.through, m.outside, m.rest))
+	readers := m.readers(slices.Concat(m.through, m.outside))
 	scales := make([]float64, len(m.Steps))
 	for c, step := range m.Steps {
 		scales[c] = scaleOf(step)
@@ -285,34 +362,33 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 		}
 		return w
 	}
-	return x, eachLabel(ctx, m, fresh, func(w worker, id int) {
-		w.read(id)
+	one := func(w worker, row int) {
+		w.read(int(m.IDs[row]))
 		a, more := w.a[:m.Coordinates], w.a[m.Coordinates:]
-		near := x.near[id*dim : (id+1)*dim]
-		for i := range coordinates {
-			near[i] = float32(a[i])
-		}
-		for i := range m.Probes {
-			x.beyond[id] += float64(more[i] * more[i])
-			x.far[id] += float64(more[m.Probes+i] * more[m.Probes+i])
+		for _, y := range more {
+			x.beyond[row] += float64(y * y)
 		}
 		inside, further := a[:inKind], a[inKind:]
 		for r, y := range inside {
 			w.along[r] = float32(y)
 		}
-		outside := x.beyond[id] + linear.Dot(further, further)
+		outside := x.beyond[row] + linear.Dot(further, further)
 		for i, k := range kinds {
 			w.turners[i].Turn(w.moved[i], w.along)
 			w.usual[i], w.slope[i] = linear.Dot(inside, k.mean), linear.Dot(inside, w.moved[i])+float64(outside*k.variance)
 		}
+		for r, y := range centres[row/kernels.PanelRows*m.Coordinates:][:m.Coordinates] {
+			a[r] -= float64(y)
+		}
 		for j := range x.left {
-			from, to := m.Stage(j)
-			for c := from; c < to; c++ {
-				r := m.Of[c]
-				w.codes[c], a[r] = code(a[r], float64(m.Steps[c]), scales[c])
+			if from, to := m.Stage(j); j > 0 {
+				for c := from; c < to; c++ {
+					r := m.Of[c]
+					w.codes[c], a[r] = code(a[r], float64(m.Steps[c]), scales[c])
+				}
 			}
-			x.left[j][id] = linear.Dot(a, a)
-			most, outside := rise{0, -math.MaxFloat32}, x.beyond[id]+linear.Dot(further, further)
+			x.left[j][row] = linear.Dot(a, a)
+			most, outside := rise{0, -math.MaxFloat32}, x.beyond[row]+linear.Dot(further, further)
 			for i, k := range kinds {
 				share := 0.0
 				if w.slope[i] > 0 {
@@ -321,15 +397,20 @@ func (m *maker) encode(ctx context.Context, kinds []kind, mark float32) (*coded,
 				at := linear.Dot(inside, k.mean) + float64(share*(float64(mark)-w.usual[i]))
 				most = rise{max(most.share, float32(min(otherRise*share, 1))), max(most.atMark, float32(otherRise*at))}
 			}
-			x.rises[j][id] = most
+			x.rises[j][row] = most
 		}
-		near[coordinates], near[coordinates+1] = x.rises[0][id].atMark, nearRise*x.rises[1][id].atMark
-		near[coordinates+2] = float32(nearReach * math.Sqrt(x.left[0][id]+x.beyond[id]))
-		panel := min(m.Codes, previewing.PanelCodes)
-		encode.PackCodes2(x.codes[id*size:], w.codes[:panel])
-		for c := panel; c < m.Codes; c += kernels.LineCodes {
-			encode.PackLine2(x.codes[id*size+c/4:], w.codes[c:])
+		to, from := m.codes[row*size:(row+1)*size], previewing.PanelCodes
+		end := min(from+previewing.PanelCodes, m.Codes)
+		encode.PackCodes2(to, w.codes[from:end])
+		for c := end; c < m.Codes; c += kernels.LineCodes {
+			encode.PackLine2(to[(c-from)/4:], w.codes[c:])
 		}
+	}
+	return x, parallel.With(ctx, 0, n, 256, nil, fresh, func(w worker, lo, hi int) error {
+		for row := lo; row < hi; row++ {
+			one(w, row)
+		}
+		return nil
 	})
 }
 
@@ -338,23 +419,35 @@ const leastGauge = 0.25
 // otherRise is how many times as large rises count: in texts of other kinds codes miss more of them.
 const otherRise = 1.1
 
-// arrange puts labels that are alike into panels, with their codes, and the outliers after them:
-// labels with codes that tell little of their logits. They are the huge ones, those whose codes
-// leave most, since coordinates are too large for them, and those whose rows have the longest part
-// outside the coordinates. Such a row has a direction almost for itself: contexts along it are
-// rare, so the coordinates leave it out.
-//
-// The rise of a panel is the largest one of its labels in a context of a usual mark, and above that.
-func (m *maker) arrange(x *coded, mark float32) {
+// nearIn is the number of coordinates, the first ones, by which labels are alike: their scores are, in all
+// contexts.
+const nearIn = 64
+
+// arrange puts labels that are alike into panels, and the outliers after them: labels of which codes tell
+// little. They are the huge ones, those whose coordinates are longest, and those whose rows have the longest
+// part outside the coordinates. Such a row has a direction almost for itself: contexts along it are rare, so
+// the coordinates leave it out. It returns the outliers.
+func (m *maker) arrange(ctx context.Context) (outliers []uint32, err error) {
+	width, dim := m.Width(), min(nearIn, m.Coordinates)
+	near, long, far := make([]float32, m.Labels*dim), make([]float64, m.Labels), make([]float64, m.Labels)
+	err = eachLabel(ctx, m, m.readers(slices.Concat(m.through[:dim*width], m.rest)), func(r *reader, id int) {
+		r.read(id)
+		for i, a := range r.a[:dim] {
+			near[id*dim+i] = float32(a)
+		}
+		long[id], far[id] = linear.Dot(r.a[:dim], r.a[:dim]), linear.Dot(r.a[dim:], r.a[dim:])
+	})
+	if err != nil {
+		return nil, err
+	}
 	apart := make([]bool, m.Labels)
 	for id := range m.huge {
 		apart[id] = true
 	}
 	n := min(mostOutliers, m.Labels/labelsPerOutlier) / 2
-	for _, id := range append(m.farthest(x.far, n), largest(m.all(), x.left[previewing.Stages-1], n)...) {
+	for _, id := range append(m.farthest(far, n), largest(m.all(), long, n)...) {
 		apart[id] = true
 	}
-	var outliers []uint32
 	for id, is := range apart {
 		if !is {
 			m.IDs = append(m.IDs, uint32(id))
@@ -363,57 +456,50 @@ func (m *maker) arrange(x *coded, mark float32) {
 		}
 	}
 	m.Outliers = m.Labels - len(m.IDs)
-	alike(m.IDs, x.near, len(x.near)/m.Labels)
+	alike(m.IDs, near, dim)
 	for panel := range slices.Chunk(m.IDs, kernels.PanelRows) {
 		slices.Sort(panel)
 	}
-	size := m.RowBytes()
-	m.codes = make([]byte, 0, len(m.IDs)*size)
-	for _, id := range m.IDs {
-		m.codes = append(m.codes, x.codes[int(id)*size:][:size]...)
-	}
-	for j := range previewing.Stages {
-		m.bound(x, j, mark)
-	}
-	m.IDs = append(m.IDs, outliers...)
+	return outliers, nil
 }
 
 // bound finds how far the labels of panels may be from their scores after a stage: of a panel the largest
-// gauge, share and level, and of each label after the first stage its part of the panel's distance.
+// gauge, share and level, and of each label after the first stage its part of the panel's distance. The rise of a panel is the largest one
+// of its labels in a context of a usual mark, and above that.
 func (m *maker) bound(x *coded, j int, mark float32) {
 	panels, left, rises := m.Panels(), x.left[j], x.rises[j]
 	mean := 0.0
-	for _, id := range m.IDs {
-		mean += (left[id] + x.beyond[id]) / float64(len(m.IDs))
+	for row, y := range left {
+		mean += (y + x.beyond[row]) / float64(len(left))
 	}
-	gauge := func(id uint32) float32 {
+	gauge := func(row int) float32 {
 		if mean > 0 {
-			return max(leastGauge, float32(math.Sqrt((left[id]+x.beyond[id])/mean)))
+			return max(leastGauge, float32(math.Sqrt((left[row]+x.beyond[row])/mean)))
 		}
 		return leastGauge
 	}
-	near, i := make([]byte, panels*kernels.PanelRows), 0
-	for panel := range slices.Chunk(m.IDs, kernels.PanelRows) {
+	near := make([]byte, panels*kernels.PanelRows)
+	for panel := range panels {
+		first, end := panel*kernels.PanelRows, min((panel+1)*kernels.PanelRows, len(left))
 		most, largest := rise{0, -math.MaxFloat32}, float32(leastGauge)
-		for _, id := range panel {
-			largest = max(largest, gauge(id))
-			most = rise{max(most.share, rises[id].share), max(most.atMark, rises[id].atMark)}
+		for row := first; row < end; row++ {
+			largest = max(largest, gauge(row))
+			most = rise{max(most.share, rises[row].share), max(most.atMark, rises[row].atMark)}
 		}
 		level := float32(0)
 		if most.share > 0 {
 			level = max(mark-most.atMark/most.share, -math.MaxFloat32)
 		}
 		m.ResidualScale, m.Shares, m.Levels = append(m.ResidualScale, largest), append(m.Shares, most.share), append(m.Levels, level)
-		for _, id := range panel {
-			part := float64(gauge(id) / largest)
+		for row := first; row < end; row++ {
+			part := float64(gauge(row) / largest)
 			if most.share > 0 {
-				part = max(part, float64(rises[id].share/most.share))
+				part = max(part, float64(rises[row].share/most.share))
 			}
 			if most.atMark > 0 {
-				part = max(part, float64(rises[id].atMark/most.atMark))
+				part = max(part, float64(rises[row].atMark/most.atMark))
 			}
-			near[i] = byte(min(math.Ceil(float64(part*previewing.Farthest)), previewing.Farthest))
-			i++
+			near[row] = byte(min(math.Ceil(float64(part*previewing.Farthest)), previewing.Farthest))
 		}
 	}
 	if j > 0 {

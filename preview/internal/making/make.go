@@ -110,10 +110,12 @@ func begin(l *exact.Layer, states []float32, opt *Options) (m *maker, from, held
 		}
 	}
 	m.Coordinates = min(cmp.Or(opt.Coordinates, 640), m.Width())
-	if m.Codes = (finest*m.Coordinates + 15) &^ 15; m.Codes > previewing.PanelCodes {
+	m.Codes = (finest*m.Coordinates + 15) &^ 15 // of a label
+	if m.Codes > previewing.PanelCodes {
 		lines := (m.Codes - previewing.PanelCodes + kernels.LineCodes - 1) / kernels.LineCodes
 		m.Codes = previewing.PanelCodes + min(lines, previewing.Stages-previewing.PanelStages)*kernels.LineCodes
 	}
+	m.Codes += previewing.PanelCodes
 	return m, from, held, nil
 }
 
@@ -157,25 +159,45 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 		return nil, err
 	}
 	m.opt.Progress("codes", 0)
-	if err := m.allot(ctx); err != nil {
-		return nil, err
-	}
-	mark := m.usualMark(states)
-	kinds, err := m.kinds(ctx, states)
+	outliers, err := m.arrange(ctx)
 	if err != nil {
 		return nil, err
 	}
-	labels, err := m.encode(ctx, kinds, mark)
-	if err != nil {
+	m.opt.Progress("codes", 0.2)
+	if err := m.encodeAll(ctx, states); err != nil {
 		return nil, err
 	}
+	m.IDs = append(m.IDs, outliers...)
 	m.opt.Progress("codes", 0.9)
-	m.arrange(labels, mark)
 	model := previewing.New(m.Parts, m.codes)
 	m.opt.Progress("fingerprint", 0)
 	m.Fingerprint, m.Body = previewing.FingerprintOf(m.layer), m.opt.Body
 	m.opt.Progress("precision", 0)
 	return model, m.measure(ctx, model, states, held)
+}
+
+// encodeAll makes the codes of panels and their labels, and finds how far these may be from their scores.
+func (m *maker) encodeAll(ctx context.Context, states []float32) error {
+	centres, err := m.centres(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.allot(ctx, centres); err != nil {
+		return err
+	}
+	mark := m.usualMark(states)
+	kinds, err := m.kinds(ctx, states)
+	if err != nil {
+		return err
+	}
+	labels, err := m.encode(ctx, kinds, mark, centres)
+	if err != nil {
+		return err
+	}
+	for j := range previewing.Stages {
+		m.bound(labels, j, mark)
+	}
+	return nil
 }
 
 // extended returns contexts with a 1 after each if the layer has biases.

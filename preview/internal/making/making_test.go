@@ -1332,20 +1332,31 @@ func TestShortContextsOfALayerWithBiases(t *testing.T) {
 	}
 }
 
-// Held-out contexts are closer to those that coordinates were made from than other texts are: the least
-// setting that counts as one without misses is the given times as far as each of their labels needs.
-func TestSettingsAllowForOtherTexts(t *testing.T) {
+// Texts to come are of other kinds than held-out contexts: the normal rung looks as far as finds nearly all
+// labels that lead there, also where a fast rung would do.
+func TestTheNormalRungLooksFarForOtherTexts(t *testing.T) {
+	simdtest.Long(t)
+	both(t, func(t *testing.T, x made) {
+		m := x.maker
+		if r := m.Rungs[m.Normal]; r.Reach < previewing.LeastReach || r.Deviations < leastDeviations {
+			t.Errorf("found the reach %v and the deviations %v, expected %v and %v at least", r.Reach, r.Deviations, previewing.LeastReach, float64(leastDeviations))
+		}
+	})
+}
+
+// The first setting without misses is the smallest that is enough for each label.
+func TestTheFirstSettingWithoutMissesIsTheLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		needs := rapid.SliceOfN(rapid.Float32Range(2, 9), 1, 20).Draw(t, "needs")
+		needs := rapid.SliceOfN(rapid.Float32Range(3, 9), 1, 20).Draw(t, "needs")
 		v := survey{n: len(needs), k: 1}
 		for _, x := range needs {
 			v.best = append(v.best, need{reach: x})
 		}
-		found := v.options(reaches, otherReach, nil, nil, func(n need) float32 { return n.reach })[0]
+		found := v.options(reaches, nil, nil, func(n need) float32 { return n.reach })[0]
 		most := float64(slices.Max(needs))
 		at := slices.Index(reaches, found.bound)
-		if missed := found.missed.Count(); missed != 0 || found.bound/otherReach < most || at > 0 && reaches[at-1]/otherReach >= most {
-			t.Fatalf("found the reach %v with %v missed, expected the first of at least %v", found.bound, missed, most*otherReach)
+		if missed := found.missed.Count(); missed != 0 || found.bound < most || at > 0 && reaches[at-1] >= most {
+			t.Fatalf("found the reach %v with %v missed, expected the first of at least %v", found.bound, missed, most)
 		}
 	})
 }
@@ -1358,8 +1369,8 @@ func TestALabelThatBothSettingsMissIsOneMiss(t *testing.T) {
 			return need{rapid.Float32Range(0, 9).Draw(t, "reach"), rapid.Float32Range(0, 9).Draw(t, "deviations")}
 		}), 1, 20).Draw(t, "needs")
 		v := survey{n: len(list), k: 1, best: list}
-		looks := v.options([]float64{4}, 1, nil, nil, func(n need) float32 { return n.reach })
-		keeps := v.options([]float64{4}, 1, nil, nil, func(n need) float32 { return n.deviations })
+		looks := v.options([]float64{4}, nil, nil, func(n need) float32 { return n.reach })
+		keeps := v.options([]float64{4}, nil, nil, func(n need) float32 { return n.deviations })
 		missed := 0
 		for _, n := range list {
 			if n.reach > 4 || n.deviations > 4 {

@@ -63,7 +63,7 @@ func (m *maker) each(ctx context.Context, model *previewing.Model, contexts []fl
 func (m *maker) measure(ctx context.Context, model *previewing.Model, states, held []float32) error {
 	n := len(held) / m.Dim
 	m.HeldOut = n
-	m.Factors, m.Margins = usualFactors, ownSlack
+	m.Factors, m.Margins = usualFactors, usualMargins
 	if n == 0 {
 		for i := range factors {
 			x := float64(i) / float64(len(factors)-1)
@@ -90,6 +90,9 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 		}
 	}
 	m.findMargins(learned)
+	if err := m.findSpreads(ctx, model, held, learned); err != nil {
+		return err
+	}
 	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0.4, 0.6))
 	if err != nil {
 		return err
@@ -175,10 +178,12 @@ const (
 
 // ownSlack is added to what own states need after each stage, in spreads: states of other texts have
 // another covariance, along which labels lead by other directions. leastMargins are what they need at
-// least. Both are small after the first stages, because most time goes into what these let pass.
+// least.
 var (
-	ownSlack     = [previewing.Stages]float64{1.15, 1.65, 0.75, 0.75}
+	ownSlack     = [previewing.Stages]float64{0.2, 1.1, 1, 1}
 	leastMargins = [previewing.Stages]float64{-0.75, -0.8, -0.5, -1}
+	// usualMargins are the margins without own states.
+	usualMargins = [previewing.Stages]float64{1, 1.5, 0.5, 0}
 )
 
 // Finds leaves the needs of the label. The label is missed if they are unlikely.
@@ -251,17 +256,30 @@ func (m *maker) findMargins(needs []previewing.Need) {
 	if len(needs) == 0 {
 		return
 	}
-	few := int((1-precision.TargetOwn)*float64(len(needs))) / 2
 	for j := range m.Margins {
 		x := make([]float64, len(needs))
 		for i := range needs {
 			x[i] = needs[i].Margin[j]
 		}
 		slices.Sort(x)
-		if most := max(x[len(x)-1-few], leastMargins[j]); most < math.Inf(1) {
+		if most := max(mostOf(x), leastMargins[j]); most < math.Inf(1) {
 			m.Margins[j] = most + ownSlack[j]
 		}
 	}
+}
+
+// mostOf returns what all but a few of such numbers do not exceed, about: half of the misses that
+// precision.TargetOwn allows, as there are other stages. It is the largest of some, which are ascending, or
+// more if they are too few for that: the largest of ten times as many is farther up by as much, about, as the
+// largest is above the tenth.
+func mostOf(x []float64) float64 {
+	n, allowed := len(x), (1-precision.TargetOwn)/2
+	few := int(allowed * float64(n))
+	most, tenth := x[n-1-few], x[max(0, n-10-few)]
+	if more := -math.Log10(allowed * float64(n)); more > 0 && tenth > math.Inf(-1) {
+		most += float64(more * (most - tenth))
+	}
+	return most
 }
 
 // measureOwn finds the shares of own states that the rungs find.
