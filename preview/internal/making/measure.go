@@ -180,7 +180,7 @@ const (
 // another covariance, along which labels lead by other directions. leastMargins are what they need at
 // least.
 var (
-	ownSlack     = [previewing.Stages]float64{0.2, 1.1, 1, 1}
+	ownSlack     = [previewing.Stages]float64{0.35, 1.25, 1, 1}
 	leastMargins = [previewing.Stages]float64{-0.75, -0.8, -0.5, -1}
 	// usualMargins are the margins without own states.
 	usualMargins = [previewing.Stages]float64{1, 1.5, 0.5, 0}
