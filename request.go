@@ -108,7 +108,7 @@ type Answer struct {
 	// their logit: if a share p of the sum belongs to these, and no interval is wider than 2eT, the
 	// result is off by at most log(1 + p(exp(e) - 1)), and far less in practice. At temperatures below
 	// 1/2 all labels that matter count with their logits: it is off by at most .002. A preview counts
-	// the others by their previews, or by the spread of their block. Under a soft cap ([Layer.Scaled])
+	// the others by their previews, or by that of their panel's centre. Under a soft cap ([Layer.Scaled])
 	// a sum with biases is as with ExactSum.
 	LogSum float64
 	// Exact reports that the answer was chosen among all labels of the request: none is missed.

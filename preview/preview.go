@@ -23,8 +23,8 @@ var ErrTarget error = precision.ErrTarget
 
 // Options are the options of Make. The zero value has the defaults.
 type Options struct {
-	// Coordinates is R, at most the dimension: 0 for 640. A label has up to 640 codes of 2 bits, up to
-	// four of one coordinate.
+	// Coordinates is R, at most the dimension: 0 for 640. A label has up to 592 codes of 2 bits, up to
+	// four of one coordinate, besides 80 of the centre of its panel.
 	Coordinates int
 	// K is the k of the second precision: 0 for 5.
 	K int
@@ -53,7 +53,7 @@ type Options struct {
 // Make makes a preview of a layer from contexts of the text to come: states, n x l.Dim(), such as
 // l2s.Float32(x, l.Dim()); others are widened to float32 first. Some 4,000 are enough for one
 // language, and another 4,000 for each further one, in the order of their texts: parts that follow each
-// other stand for texts of one kind. It takes a minute on two cores for
+// other stand for texts of one kind. It takes 40 seconds on two cores for
 // 262,144 labels, and the same input gives the same preview on every CPU. A layer of fewer than
 // [LeastLabels] labels gets a preview too, with which it is hardly faster.
 //
