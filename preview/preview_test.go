@@ -12,6 +12,7 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/ground/float16"
+	"github.com/learning-to-screen/l2s/internal/tests/simdtest"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/preview/internal/making"
 )
@@ -120,6 +121,7 @@ func TestTheMakerKnowsTheLeastLabels(t *testing.T) {
 // Labels that are equal are close to their panel's centre: a log-sum does not take them for as far from it as
 // other labels may be, also at a low temperature, where the largest logits count most.
 func TestLogSumsOfLayersWithEqualRows(t *testing.T) {
+	simdtest.Long(t)
 	const labels, dim = 20_000, 40
 	r := rand.New(rand.NewPCG(5, 5))
 	normals := func(n int) []float32 {
