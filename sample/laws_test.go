@@ -23,13 +23,19 @@ var justBelowOne = []float64{math.Nextafter(1, 0), 1 - 1e-15, 1 - 1e-14, 1 - 1e-
 func follows(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits, token sample.Token, within float64) bool {
 	topP, minP, rounding := o.TopP, o.MinP, 1e-15*float64(l.Labels()+10)
 	least, most := math.Inf(1), math.Inf(-1)
+	likelier := []int{0}
+	if o.Typical < 1 {
+		likelier = []int{-1, 0, 1}
+	}
 	for _, p := range []float64{-rounding, 0, rounding} {
 		for _, m := range []float64{-rounding, 0, rounding} {
-			o.TopP, o.MinP = min(topP*(1+p), 1), min(minP*(1+m), 1)
-			x := math.Log(definition(l, h, o, e)[token.ID])
-			least = min(least, x)
-			if most = max(most, x); math.IsInf(x, -1) { // not kept: the last one, with the fewest labels
-				most = 0
+			for _, first := range likelier {
+				o.TopP, o.MinP = min(topP*(1+p), 1), min(minP*(1+m), 1)
+				x := math.Log(definitionOf(l, h, o, e, first)[token.ID])
+				least = min(least, x)
+				if most = max(most, x); math.IsInf(x, -1) { // not kept: the last one, with the fewest labels
+					most = 0
+				}
 			}
 		}
 	}

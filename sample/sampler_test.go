@@ -53,6 +53,12 @@ func newLayer(t interface{ Fatal(...any) }, seed uint64, labels, dim int) *l2s.L
 // definition is the distribution that a sampler draws from, by plain loops over all
 // labels.
 func definition(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits) []float64 {
+	return definitionOf(l, h, o, e, 0)
+}
+
+// definitionOf is definition, in which typical sampling has another order of labels at the same distance
+// but for roundings: the likelier ones first if likelier is above 0, and last if it is below.
+func definitionOf(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits, likelier int) []float64 {
 	n := l.Labels()
 	x := make([]float64, n)
 	inside := (*engine.Layer)(l).Exact()
@@ -138,7 +144,7 @@ func definition(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits) []f
 		case sample.Typical:
 			if o.Typical < 1 && !(slices.Contains(o.Order, sample.Temperature) && o.Temperature == 0) {
 				byLogit()
-				order = typical(order, probabilities(), o.Typical)
+				order = typical(order, probabilities(), o.Typical, likelier)
 			}
 		case sample.MinP:
 			if o.MinP > 0 {
@@ -169,8 +175,8 @@ func definition(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits) []f
 }
 
 // typical keeps the labels that have the share, in order of the distance of their surprise from the
-// entropy.
-func typical(order []int, p []float64, share float64) []int {
+// entropy; see definitionOf for likelier.
+func typical(order []int, p []float64, share float64, likelier int) []int {
 	entropy := 0.0
 	for _, id := range order {
 		if p[id] > 0 {
@@ -179,7 +185,17 @@ func typical(order []int, p []float64, share float64) []int {
 	}
 	far := func(id int) float64 { return math.Abs(-math.Log(p[id]) - entropy) }
 	near := slices.Clone(order)
-	sort.SliceStable(near, func(i, j int) bool { return far(near[i]) < far(near[j]) })
+	sort.SliceStable(near, func(i, j int) bool {
+		a, b := far(near[i]), far(near[j])
+		if likelier == 0 {
+			return a < b
+		}
+		const digits = 1e13 // more than roundings leave
+		if a, b = math.Round(a*digits), math.Round(b*digits); a != b {
+			return a < b
+		}
+		return float64(likelier)*p[near[i]] > float64(likelier)*p[near[j]]
+	})
 	sum := 0.0
 	for i, id := range near {
 		if sum += p[id]; sum >= share {
