@@ -49,8 +49,6 @@ const (
 	markShare, fewestMark = 0.02, 48
 	// Of their labels it takes so many times the place of the mark by all stages.
 	markTimes = 4
-	// sampledPanels is the number of panels, about, that tell how good the best ones are.
-	sampledPanels = 1024
 	// Behind is the number of labels, by their previews, between the k-th best of these and the mark,
 	// which shows how close labels are there. Searches for at most Many labels have the same mark, and
 	// find the same labels. In requests with a distance from the best label the one that many places
@@ -259,10 +257,7 @@ func (l *Look) First(k int, req *exact.Request) {
 
 // deepen looks at the best n panels or more by the second stage, and at the best rows of these by all stages.
 func (l *Look) deepen(n, rows int) {
-	list := l.list[:kernels.SelectAtLeast(l.list, l.panels, l.about(n))]
-	if len(list) < n {
-		list = l.list[:kernels.SelectAtLeast(l.list, l.panels, l.kth(l.panels, n))]
-	}
+	list := l.list[:kernels.SelectAtLeast(l.list, l.panels, l.kth(l.panels, n))]
 	found := l.pick(0, list, none)
 	bound, kept := max(l.kth(l.room[:found], min(rows, found)), -math.MaxFloat32), 0
 	for _, i := range l.places[:kernels.SelectAtLeast(l.places, l.room[:found], bound)] { // i >= kept
@@ -273,16 +268,6 @@ func (l *Look) deepen(n, rows int) {
 	for j := PanelStages; j < Stages; j++ {
 		l.refine(j, l.Rows, l.Scores)
 	}
-}
-
-// about returns about the n-th largest of the best scores of panels, by a sample of them.
-func (l *Look) about(n int) float32 {
-	step := max(1, len(l.panels)/sampledPanels)
-	few := l.few[:0]
-	for i := 0; i < len(l.panels); i += step {
-		few = append(few, l.panels[i])
-	}
-	return kernels.KthLargest(few, min(max(n/step, 1), len(few)))
 }
 
 // rank returns the place of the mark among all labels. Without edits it is some places after the
@@ -612,8 +597,8 @@ func (l *Look) Needs(place int) Need {
 // roundings is more than the roundings of float32 make of needs.
 const roundings = 0x1p-12
 
-// need returns the reach, without its part of [Parts.ofReach], and the margin that the score of a row takes after a stage,
-// or after the first the score of its panel.
+// need returns the reach, in spreads, and the margin that the score of a row takes after a stage, or after the
+// first the score of its panel.
 func (l *Look) need(j, row int, score float32) (reach, margin float64) {
 	n, panel := len(l.panels), row/kernels.PanelRows
 	share, level := float64(l.parts.Shares[j*n+panel]), float64(l.parts.Levels[j*n+panel])

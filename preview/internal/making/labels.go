@@ -113,15 +113,15 @@ func scaleOf(step float32) float64 {
 	return 0
 }
 
-// spread has what is left of each coordinate, in some centres or labels.
-type spread struct {
+// residuals are what codes leave of each coordinate of some centres or labels.
+type residuals struct {
 	left    [][]float64 // R x centres or labels
 	squares []float64   // their mean squares
 	codes   []int       // of each coordinate
 }
 
-func newSpread(coordinates, n int) *spread {
-	s := &spread{make([][]float64, coordinates), make([]float64, coordinates), make([]int, coordinates)}
+func newResiduals(coordinates, n int) *residuals {
+	s := &residuals{make([][]float64, coordinates), make([]float64, coordinates), make([]int, coordinates)}
 	for r := range s.left {
 		s.left[r] = make([]float64, n)
 	}
@@ -129,7 +129,7 @@ func newSpread(coordinates, n int) *spread {
 }
 
 // measure finds the mean squares.
-func (s *spread) measure() {
+func (s *residuals) measure() {
 	for r, x := range s.left {
 		s.squares[r] = linear.Dot(x, x) / float64(max(len(x), 1))
 	}
@@ -137,7 +137,7 @@ func (s *spread) measure() {
 
 // allot gives a code to the coordinate of which most is left, at most four to one of them, and returns its
 // step. There is none if no coordinate is left: the code is always 0 steps.
-func (s *spread) allot() (coordinate uint32, step float32) {
+func (s *residuals) allot() (coordinate uint32, step float32) {
 	r := -1
 	for i, x := range s.squares {
 		if s.codes[i] < finest && (r < 0 || x > s.squares[r]) {
@@ -174,7 +174,7 @@ func (m *maker) allot(ctx context.Context, centres []float32) error {
 	m.Of, m.Steps = make([]uint32, m.Codes), make([]float32, m.Codes)
 	m.Left = make([]float32, previewing.Stages*m.Coordinates)
 	panels := m.Panels()
-	some := newSpread(m.Coordinates, min(panels, someLabels))
+	some := newResiduals(m.Coordinates, min(panels, someLabels))
 	for i := range min(panels, someLabels) {
 		for r, x := range centres[i*panels/len(some.left[0])*m.Coordinates:][:m.Coordinates] {
 			some.left[r][i] = float64(x)
@@ -187,7 +187,7 @@ func (m *maker) allot(ctx context.Context, centres []float32) error {
 	m.encodeCentres(centres)
 	inside := len(m.IDs)
 	n := min(inside, someLabels)
-	some = newSpread(m.Coordinates, n)
+	some = newResiduals(m.Coordinates, n)
 	err := parallel.With(ctx, 0, n, 64, nil, m.readers(m.through), func(read *reader, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			row := i * inside / n
@@ -464,8 +464,8 @@ func (m *maker) arrange(ctx context.Context) (outliers []uint32, err error) {
 }
 
 // bound finds how far the labels of panels may be from their scores after a stage: of a panel the largest
-// gauge, share and level, and of each label after the first stage its part of the panel's distance. The rise of a panel is the largest one
-// of its labels in a context of a usual mark, and above that.
+// gauge, share and level, and of each label after the first stage its part of the panel's distance. The
+// rise of a panel is the largest one of its labels in a context of a usual mark, and above that.
 func (m *maker) bound(x *coded, j int, mark float32) {
 	panels, left, rises := m.Panels(), x.left[j], x.rises[j]
 	mean := 0.0
