@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 12, Renew: "make the preview again", Header: 256}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 13, Renew: "make the preview again", Header: 256}
 
 const (
 	mostProbes   = 1 << 12
@@ -63,11 +63,11 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "mean", &p.Mean, p.Width())
 	partfile.List(c, "of", &p.Of, p.Codes)
 	partfile.List(c, "steps", &p.Steps, p.Codes)
-	partfile.List(c, "left", &p.Left, Stages, p.Coordinates)
-	partfile.List(c, "gauges", &p.ResidualScale, Stages, p.Panels())
-	partfile.List(c, "shares", &p.Shares, Stages, p.Panels())
-	partfile.List(c, "levels", &p.Levels, Stages, p.Panels())
-	partfile.List(c, "near", &p.Near, Stages-1, p.Panels()*kernels.PanelRows)
+	partfile.List(c, "left", &p.Left, p.Stages(), p.Coordinates)
+	partfile.List(c, "gauges", &p.ResidualScale, p.Stages(), p.Panels())
+	partfile.List(c, "shares", &p.Shares, p.Stages(), p.Panels())
+	partfile.List(c, "levels", &p.Levels, p.Stages(), p.Panels())
+	partfile.List(c, "near", &p.Near, p.Stages()-1, p.Panels()*kernels.PanelRows)
 	partfile.List(c, "centres", &p.Centres, p.Panels(), CentreBytes)
 	partfile.List(c, "ids", &p.IDs, p.Labels)
 	partfile.List(c, "codes", &f.codes, p.Labels-p.Outliers, p.RowBytes())
@@ -118,7 +118,7 @@ func (p *Parts) Check() error {
 	}
 	for i, x := range append(p.Margins[:], p.Tail) {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("%s: found %v, expected a finite number", []string{"margin", "tail"}[i/Stages], x)
+			return fmt.Errorf("%s: found %v, expected a finite number", []string{"margin", "tail"}[i/MostStages], x)
 		}
 	}
 	for _, x := range []struct {
@@ -141,7 +141,7 @@ func (p *Parts) Check() error {
 		}
 	}
 	for i, x := range p.Near {
-		if x != 0 && i%(len(p.Near)/(Stages-1)) >= p.Labels-p.Outliers {
+		if x != 0 && i%(len(p.Near)/(p.Stages()-1)) >= p.Labels-p.Outliers {
 			return fmt.Errorf("near: found %d at %d, expected 0 where a panel has no label", x, i)
 		}
 	}

@@ -33,8 +33,8 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}, Own: precision.Estimate{Value: 0.5, Low: 0.25, High: 0.75}}
 	p = &Parts{
 		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 416, Probes: 2, Outliers: 1,
-		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(416, 0.1), Left: floats(Stages*14, 0.1), ResidualScale: floats(Stages*6, 1),
-		Shares: floats(Stages*6, 0), Levels: floats(Stages*6, -0.5), Factors: [Stages - 1]float64{1, 0.8, 0.5}, Margins: [Stages]float64{0.25}, Rising: 40, Usual: 60, K: 5, HeldOut: 3, Own: 7, Far: [Stages]float64{300, 200, 100, 50}, Rungs: []Rung{rung, rung},
+		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(416, 0.1), Left: floats(4*14, 0.1), ResidualScale: floats(4*6, 1),
+		Shares: floats(4*6, 0), Levels: floats(4*6, -0.5), Factors: [MostStages - 1]float64{1, 0.8, 0.5}, Margins: [MostStages]float64{0.25}, Rising: 40, Usual: 60, K: 5, HeldOut: 3, Own: 7, Far: [MostStages]float64{300, 200, 100, 50}, Rungs: []Rung{rung, rung},
 	}
 	for range p.Codes {
 		p.Of = append(p.Of, uint32(r.IntN(p.Coordinates)))
@@ -46,7 +46,7 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 	for i := range p.Centres {
 		p.Centres[i] = byte(r.Uint32())
 	}
-	p.Near = make([]byte, (Stages-1)*96)
+	p.Near = make([]byte, 3*96)
 	for i := range p.Near {
 		if i%96 < 89 {
 			p.Near[i] = byte(r.Uint32())
@@ -168,7 +168,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 6, expected 12",
+		write("old", old):                "version: found 6, expected 13",
 		write("uneven", sealed(uneven)):  "codes: found 420",
 		write("codes", sealed(more)):     "codes: found 4256",
 		write("cut", data[:len(data)-1]): "file size",
@@ -198,9 +198,9 @@ func FuzzRead(f *testing.F) {
 				p.ResidualScale[i] = math.MaxFloat32
 			}
 		},
-		func(p *Parts) { p.Far = [Stages]float64{1e-40, 1e-40, 1e-40, 1e-40} },
+		func(p *Parts) { p.Far = [MostStages]float64{1e-40, 1e-40, 1e-40, 1e-40} },
 		func(p *Parts) {
-			p.Far = [Stages]float64{1e-310, 1e-310, 1e-310, 1e-310}
+			p.Far = [MostStages]float64{1e-310, 1e-310, 1e-310, 1e-310}
 			p.Rungs[0].Reach, p.Rungs[1].Reach = 0, 0
 		},
 	} {

@@ -19,7 +19,7 @@ func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64
 		l.Scores[i] = none
 	}
 	scale := float32(min(max(float64(l.Scale)/temperature, 0x1p-126), math.MaxFloat32))
-	outside := l.Spread[Stages-1]
+	outside := l.Spread[l.last()]
 	raise := func(j int, gauge float64) float64 {
 		spread := l.Spread[j] * gauge
 		square, far := float64(spread*spread)-float64(outside*outside), float64(reach*spread)
@@ -32,7 +32,7 @@ func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64
 		most, sum := kernels.SumExpCentres(scores, scores, scale)
 		return float64(most)*float64(l.Scale)/temperature + kernels.Log(sum) + raise
 	}
-	rest := sum(l.Scores, Stages-1, raise(Stages-1, 1))
+	rest := sum(l.Scores, l.last(), raise(l.last(), 1))
 	for j, scores := range l.left {
 		more := 0.0
 		if j > 0 {

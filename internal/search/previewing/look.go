@@ -15,8 +15,8 @@ type Look struct {
 	IDs   []uint32 // the labels to score in full
 
 	// Of the context. Scores are in steps: Scale takes them to logits.
-	Spread [Stages]float64 // deviation of what labels have beyond the codes up to a stage
-	Norm   float64         // ||h||, if the layer has biases
+	Spread []float64 // stages: deviation of what labels have beyond the codes up to a stage
+	Norm   float64   // ||h||, if the layer has biases
 	Scale  float32
 	Mark   float32   // the score that the others must reach
 	Rest   float64   // the log-sum over the labels that are not scored in full, if the request wants it
@@ -31,14 +31,14 @@ type Look struct {
 	z      []float64 // its coordinates and probes
 	v      []float64 // the coordinates in the steps of codes
 	codes  []int8
-	panels []float32             // the scores of the centres of panels, and of places that the last panel of centres has besides
-	wide   []float32             // of each panel: its score, and how far its labels may be from it
-	far    [Stages][]float32     // of each panel, after the later stages: how far its labels may be, in 255ths; zeros for the first
-	list   []uint32              // panels
-	rows   []uint32              // room for Rows
-	room   []float32             // for Scores
-	least  []float32             // of each of Rows after the stages of panels: the score with which it stays
-	left   [Stages - 1][]float32 // of a log-sum: the scores of what a stage left out: of panels, and then of rows
+	panels []float32   // the scores of the centres of panels, and of places that the last panel of centres has besides
+	wide   []float32   // of each panel: its score, and how far its labels may be from it
+	far    [][]float32 // stages: of each panel, after the later stages: how far its labels may be, in 255ths; zeros for the first
+	list   []uint32    // panels
+	rows   []uint32    // room for Rows
+	room   []float32   // for Scores
+	least  []float32   // of each of Rows after the stages of panels: the score with which it stays
+	left   [][]float32 // stages but the last: of a log-sum: the scores of what a stage left out: of panels, and then of rows
 	places []uint32
 	few    []float32
 	ruled  []ruled // labels that were ruled out in the first look
@@ -76,12 +76,13 @@ func newLook(m *Model) Look {
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
 		panels: make([]float32, centres)[:panels], wide: make([]float32, panels), list: make([]uint32, panels),
 		rows: make([]uint32, 2*rows), room: make([]float32, 2*rows), least: make([]float32, 2*rows),
+		Spread: make([]float64, p.Stages()), far: make([][]float32, p.Stages()), left: make([][]float32, p.Stages()-1),
 		places: make([]uint32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
 	for i := range p.Biased {
 		l.x[p.Dim+i] = 1
 	}
-	for j := range Stages {
+	for j := range l.far {
 		l.far[j] = make([]float32, panels)
 	}
 	return l
@@ -157,14 +158,17 @@ func (l *Look) Coordinates(h []float32) bool {
 	return true
 }
 
+// last returns the last stage.
+func (l *Look) last() int { return len(l.Spread) - 1 }
+
 // Square returns the square of the deviation of what labels have beyond all their codes.
-func (l *Look) Square() float64 { return float64(l.Spread[Stages-1] * l.Spread[Stages-1]) }
+func (l *Look) Square() float64 { return float64(l.Spread[l.last()] * l.Spread[l.last()]) }
 
 // IsFar reports whether a context's part outside the codes is larger than in 99 of 100 held-out
 // ones.
 func (l *Look) IsFar() bool {
-	far := l.parts.Far[Stages-1]
-	return far > 0 && l.Spread[Stages-1] > far
+	far := l.parts.Far[l.last()]
+	return far > 0 && l.Spread[l.last()] > far
 }
 
 // Unit returns the distance after a stage that a setting of 1 means, in steps, for a panel of gauge
@@ -265,7 +269,7 @@ func (l *Look) deepen(n, rows int) {
 		kept++
 	}
 	l.Rows, l.Scores = l.rows[:kept], l.room[:kept]
-	for j := PanelStages; j < Stages; j++ {
+	for j := PanelStages; j <= l.last(); j++ {
 		l.refine(j, l.Rows, l.Scores)
 	}
 }
@@ -346,7 +350,7 @@ func (p *Parts) reachAfter(j int, reach, spread float64) float64 {
 // contexts are no farther from their scores.
 func (p *Parts) ofReach(j int, spread float64) float64 {
 	part := 1.0
-	if j < len(p.Factors) {
+	if j < p.Stages()-1 {
 		part = p.Factors[j]
 	}
 	if p.Usual > 0 && spread > p.Usual {
@@ -372,7 +376,7 @@ func (l *Look) narrow(reach float64, sum bool) {
 	copy(l.wide, l.panels)
 	l.addReach(l.wide, 0, reach, 1)
 	list := l.list[:kernels.SelectAtLeast(l.list, l.wide, l.Mark)]
-	for j := 1; j < Stages-1; j++ {
+	for j := 1; j < l.last(); j++ {
 		l.reach(j, reach)
 	}
 	done := len(l.Rows)
@@ -391,18 +395,27 @@ func (l *Look) narrow(reach float64, sum bool) {
 			scores[at] = none
 		}
 	}
-	l.refine(PanelStages, rows, scores)
-	if sum {
-		l.left[PanelStages] = l.left[PanelStages][:0]
-		for i, x := range scores {
-			if x < least[i] {
-				l.left[PanelStages] = append(l.left[PanelStages], x)
+	last := l.last()
+	for j := PanelStages; j < last; j++ {
+		l.refine(j, rows, scores)
+		if near := l.near(j); j > PanelStages { // pick has found it for the first line
+			for i, row := range rows {
+				least[i] = l.Mark - float32(near.Far[row/kernels.PanelRows]*float32(near.Near[row]))
 			}
 		}
+		if sum {
+			l.left[j] = l.left[j][:0]
+			for i, x := range scores {
+				if x < least[i] {
+					l.left[j] = append(l.left[j], x)
+				}
+			}
+		}
+		n := kernels.KeepRows(rows, scores, least)
+		rows, scores, least = rows[:n], scores[:n], least[:n]
 	}
-	n := done + kernels.KeepRows(rows, scores, least)
-	l.Rows, l.Scores = l.rows[:n], l.room[:n]
-	l.refine(Stages-1, l.Rows[done:], l.Scores[done:])
+	l.refine(last, rows, scores)
+	l.Rows, l.Scores = l.rows[:done+len(rows)], l.room[:done+len(rows)]
 }
 
 // leave keeps the scores of what the stages of panels left out: of the panels that are not in a list, and of
@@ -487,8 +500,8 @@ func (l *Look) kth(scores []float32, k int) float32 {
 // Near returns the places in l.Scores of labels that may reach the mark, within some deviations of
 // what labels have beyond their codes, or by their rise.
 func (l *Look) Near(deviations float64) []uint32 {
-	l.reach(Stages-1, deviations)
-	near, n := l.near(Stages-1), 0
+	l.reach(l.last(), deviations)
+	near, n := l.near(l.last()), 0
 	for i, x := range l.Scores {
 		if row := l.Rows[i]; x > none && x+float32(near.Far[row/kernels.PanelRows]*float32(near.Near[row])) >= l.Mark {
 			l.places[n] = uint32(i)
@@ -529,17 +542,17 @@ func (l *Look) idOf(row uint32) (id uint32, ok bool) {
 // Need is what the search for a label takes, after a first look: after each stage, where either is
 // enough, the reach, in spreads, or after the last the deviations, and the margin. They may be negative.
 type Need struct {
-	Reach, Margin [Stages]float64
+	Reach, Margin [MostStages]float64
 	Spread        float64 // of the context, after the first stage
 }
 
 // Takes returns the reach and the deviations that the search for a label takes.
 func (p *Parts) Takes(n *Need) (reach, deviations float64) {
 	reach, deviations = math.Inf(-1), math.Inf(-1)
-	for j, x := range n.Reach {
+	for j, x := range n.Reach[:p.Stages()] {
 		switch {
 		case math.IsInf(x, -1) || p.finds(j, x, n.Margin[j], n.Spread):
-		case j < Stages-1:
+		case j < p.Stages()-1:
 			reach = max(reach, x/p.ofReach(j, n.Spread))
 		default:
 			deviations = x / p.ofReach(j, n.Spread)
@@ -577,7 +590,7 @@ func (l *Look) Needs(place int) Need {
 	score := [1]float32{l.panels[place/kernels.PanelRows]}
 	deep := slices.Contains(l.Rows, row[0])
 	at := len(l.Rows)
-	for j := range Stages {
+	for j := range l.parts.Stages() {
 		switch {
 		case j == 0:
 		case j < PanelStages:
@@ -587,7 +600,7 @@ func (l *Look) Needs(place int) Need {
 		default:
 			l.refine(j, row[:], score[:])
 		}
-		if !deep || j == Stages-1 {
+		if !deep || j == l.last() {
 			n.Reach[j], n.Margin[j] = l.need(j, place, score[0])
 		}
 	}

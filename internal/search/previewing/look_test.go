@@ -34,11 +34,11 @@ func TestRaisedIsABoundOfTheMean(t *testing.T) {
 // spread on, as far in logits as there. A larger reach looks no less far, and what every search finds is what the least one reaches, or the margin.
 func TestHowFarStagesLook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Parts{Factors: [Stages - 1]float64{1, 0.9, 0.6}, Rising: rapid.Float64Range(0, 3).Draw(t, "rising"), Usual: rapid.Float64Range(0, 3).Draw(t, "usual")}
+		p := Parts{Codes: rapid.SampledFrom(stageEnds[2:]).Draw(t, "codes"), Factors: [MostStages - 1]float64{1, 0.9, 0.6, 0.5}, Rising: rapid.Float64Range(0, 3).Draw(t, "rising"), Usual: rapid.Float64Range(0, 3).Draw(t, "usual")}
 		for j := range p.Margins {
 			p.Margins[j] = rapid.Float64Range(-1, 2).Draw(t, "margin")
 		}
-		reach, spread, j := rapid.Float64Range(0, 12).Draw(t, "reach"), rapid.Float64Range(0.1, 6).Draw(t, "spread"), rapid.IntRange(0, Stages-1).Draw(t, "stage")
+		reach, spread, j := rapid.Float64Range(0, 12).Draw(t, "reach"), rapid.Float64Range(0.1, 6).Draw(t, "spread"), rapid.IntRange(0, p.Stages()-1).Draw(t, "stage")
 		far := p.reachAfter(j, reach, spread)
 		if more := p.reachAfter(j, reach+1, spread); more < far {
 			t.Fatalf("found %v for the reach %v and %v for one more", far, reach, more)
@@ -47,7 +47,7 @@ func TestHowFarStagesLook(t *testing.T) {
 		if panels && spread < p.Rising {
 			want = max(want, LeastReach)
 		}
-		if j < Stages-1 {
+		if j < p.Stages()-1 {
 			want *= p.Factors[j]
 		}
 		if p.Usual > 0 && spread > p.Usual {

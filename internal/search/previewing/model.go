@@ -7,10 +7,10 @@ import (
 	"github.com/learning-to-screen/l2s/internal/ground/precision"
 )
 
-// Stages is the number of stages of a search. The first scores the centres of all panels, the second the
-// labels of some panels, the others single labels: each adds some codes.
+// MostStages is the largest number of stages of a search. The first scores the centres of all panels, the
+// second the labels of some panels, the others single labels: each adds some codes.
 const (
-	Stages      = 4
+	MostStages  = 5
 	PanelStages = 2
 )
 
@@ -19,10 +19,10 @@ const (
 const PanelCodes = 80
 
 // stageEnds are the first code of each stage, and the end of the last.
-var stageEnds = [Stages + 1]int{0, PanelCodes, PanelStages * PanelCodes, PanelStages*PanelCodes + kernels.LineCodes, MostCodes}
+var stageEnds = [MostStages + 1]int{0, PanelCodes, PanelStages * PanelCodes, PanelStages*PanelCodes + kernels.LineCodes, PanelStages*PanelCodes + 2*kernels.LineCodes, MostCodes}
 
 // MostCodes is the largest number of codes of a centre and a label.
-const MostCodes = PanelStages*PanelCodes + (Stages-PanelStages)*kernels.LineCodes
+const MostCodes = PanelStages*PanelCodes + (MostStages-PanelStages)*kernels.LineCodes
 
 // Parts are the content of a model besides the codes of its labels, as its file has them.
 type Parts struct {
@@ -48,14 +48,14 @@ type Parts struct {
 	Centres       []byte    // the packed codes of the centre of each panel
 	IDs           []uint32  // labels, panel after panel, and the outliers after them
 
-	Factors [Stages - 1]float64 // of the reach, after each stage but the last
-	Margins [Stages]float64     // beyond the rise of labels in their own states, in spreads
-	Rising  float64             // the spread after the first stage from which on rises count
-	Usual   float64             // the one from which on the reach does not grow; 0 if unknown
-	Tail    float64             // factor of the squared deviations outside, in log-sums
-	Far     [Stages]float64     // spreads that one in 100 held-out contexts exceeds; 0 if unknown
-	MinNorm float64             // of a layer with biases: ||h|| that one in 100 of these does not reach
-	K       int                 // of the second precision
+	Factors [MostStages - 1]float64 // of the reach, after each stage but the last
+	Margins [MostStages]float64     // beyond the rise of labels in their own states, in spreads
+	Rising  float64                 // the spread after the first stage from which on rises count
+	Usual   float64                 // the one from which on the reach does not grow; 0 if unknown
+	Tail    float64                 // factor of the squared deviations outside, in log-sums
+	Far     [MostStages]float64     // spreads that one in 100 held-out contexts exceeds; 0 if unknown
+	MinNorm float64                 // of a layer with biases: ||h|| that one in 100 of these does not reach
+	K       int                     // of the second precision
 	HeldOut int
 	Own     int // own states that Rung.Own was measured on
 	Normal  int // the rung of requests without a budget
@@ -87,6 +87,16 @@ const CentreBytes = PanelCodes / 4
 
 // Panels is the number of panels of labels.
 func (p *Parts) Panels() int { return kernels.PanelsOf(p.Labels - p.Outliers) }
+
+// Stages returns the number of stages of a search: as many as lines take, and two of these at least, which may
+// have no codes.
+func (p *Parts) Stages() int {
+	n := PanelStages + 2
+	for n < MostStages && p.Codes > stageEnds[n] {
+		n++
+	}
+	return n
+}
 
 // Stage returns the codes of a stage.
 func (p *Parts) Stage(j int) (from, to int) {
@@ -122,7 +132,7 @@ func (p *Parts) Crowd(k int) int {
 type Model struct {
 	parts  *Parts
 	turn   *Directions
-	tables [Stages][]byte
+	tables [MostStages][]byte
 	all    []uint32 // the panels
 	square float64  // the sum of the squared lengths of the directions of codes, in steps
 }
@@ -146,13 +156,13 @@ func New(p *Parts, codes []byte) *Model {
 	for i := range panels {
 		encode.PutPacked(m.tables[0], i, p.Centres[i*CentreBytes:][:CentreBytes])
 	}
-	for j := 1; j < Stages; j++ {
+	for j := 1; j < p.Stages(); j++ {
 		from, to := p.stageBytes(j)
 		n := panels * kernels.PanelRows * (to - from)
 		m.tables[j], table = table[:n:n], table[n:]
 	}
 	for row := range p.Labels - p.Outliers {
-		for j := 1; j < Stages; j++ {
+		for j := 1; j < p.Stages(); j++ {
 			if from, to := p.stageBytes(j); j < PanelStages {
 				encode.PutPacked(m.tables[j], row, codes[row*size:][from:to])
 			} else {
@@ -172,7 +182,7 @@ func (m *Model) packed() []byte {
 	size := p.RowBytes()
 	codes := make([]byte, (p.Labels-p.Outliers)*size)
 	for row := range p.Labels - p.Outliers {
-		for j := 1; j < Stages; j++ {
+		for j := 1; j < p.Stages(); j++ {
 			if from, to := p.stageBytes(j); j < PanelStages {
 				encode.Packed(codes[row*size:][from:to], m.tables[j], row)
 			} else {

@@ -72,7 +72,7 @@ const (
 // held-out contexts and the needs of own states.
 func (m *maker) findSpreads(ctx context.Context, model *previewing.Model, held []float32, own []previewing.Need) error {
 	n := len(held) / m.Dim
-	var spreads [previewing.Stages][]float64
+	spreads := make([][]float64, m.Stages())
 	for j := range spreads {
 		spreads[j] = make([]float64, n)
 	}
@@ -157,11 +157,11 @@ const costEvery = 8
 
 // leaves are the shares of the best labels that stages leave out with one reach: fewer where there are
 // few labels left, so that to look farther costs little.
-var leaves = [previewing.Stages - 1]float64{0.01, 0.005, 0.001}
+var leaves = [previewing.MostStages - 1]float64{0.01, 0.005, 0.001, 0.0005}
 
 // findFactors finds the factors of the reach by the needs of best labels.
 func (m *maker) findFactors(needs []previewing.Need) {
-	at := make([]float64, previewing.Stages-1)
+	at := make([]float64, m.Stages()-1)
 	for j := range at {
 		x := make([]float64, len(needs))
 		for i := range needs {
@@ -179,7 +179,7 @@ func (m *maker) findFactors(needs []previewing.Need) {
 }
 
 // usualFactors are the factors of the reach without held-out contexts, and the least.
-var usualFactors = [previewing.Stages - 1]float64{1, 0.95, 0.65}
+var usualFactors = [previewing.MostStages - 1]float64{1, 0.95, 0.65, 0.4}
 
 // cost finds the costs of a context, whose coordinates l has.
 func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
@@ -189,7 +189,7 @@ func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
 	for i := range req {
 		req[i] = float32(math.Inf(-1))
 	}
-	for j := range previewing.Stages {
+	for j := range m.Stages() {
 		from, to := m.Stage(j)
 		part := float32(to-from) / float32(m.Codes*len(req))
 		if j == 0 {
@@ -202,7 +202,7 @@ func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
 				shares[i] += part
 			}
 		}
-		if l.All(j); j < previewing.Stages-1 {
+		if l.All(j); j < m.Stages()-1 {
 			l.Reaches(j, req)
 		}
 	}
@@ -210,7 +210,7 @@ func (m *maker) cost(v *survey, l *previewing.Look, i int, req []float32) {
 	for i := range req {
 		req[i] = float32(math.Inf(-1))
 	}
-	l.Reaches(previewing.Stages-1, req)
+	l.Reaches(m.Stages()-1, req)
 	kept := v.kept[i*len(deviations) : (i+1)*len(deviations)]
 	for _, x := range req {
 		if i, _ := slices.BinarySearch(deviations, float64(x)); i < len(kept) {

@@ -172,7 +172,7 @@ func (s *residuals) allot() (coordinate uint32, step float32) {
 // others by what these leave of some labels, and what each stage leaves.
 func (m *maker) allot(ctx context.Context, centres []float32) error {
 	m.Of, m.Steps = make([]uint32, m.Codes), make([]float32, m.Codes)
-	m.Left = make([]float32, previewing.Stages*m.Coordinates)
+	m.Left = make([]float32, m.Stages()*m.Coordinates)
 	panels := m.Panels()
 	some := newResiduals(m.Coordinates, min(panels, someLabels))
 	for i := range min(panels, someLabels) {
@@ -202,7 +202,7 @@ func (m *maker) allot(ctx context.Context, centres []float32) error {
 		return err
 	}
 	some.measure()
-	for stage := range previewing.Stages {
+	for stage := range m.Stages() {
 		if stage > 0 {
 			from, to := m.Stage(stage)
 			for c := from; c < to; c++ {
@@ -253,9 +253,9 @@ func (m *maker) encodeCentres(centres []float32) {
 
 // coded is what codes leave of the labels of panels, in the order of Parts.IDs.
 type coded struct {
-	left   [previewing.Stages][]float64 // the squares of what codes leave
-	rises  [previewing.Stages][]rise
-	beyond []float64 // the same, outside the coordinates
+	left   [][]float64 // stages: the squares of what codes leave
+	rises  [][]rise    // stages
+	beyond []float64   // the same, outside the coordinates
 }
 
 // rise is how what the codes of a label leave of its logit rises with the logit, in contexts that
@@ -338,7 +338,7 @@ func partsOf[F float32 | float64](x []F, dim, least int) (parts [][]F) {
 func (m *maker) encode(ctx context.Context, kinds []kind, mark float32, centres []float32) (*coded, error) {
 	n, size, inKind := len(m.IDs), m.RowBytes(), min(m.Coordinates, kindCoordinates)
 	m.codes = make([]byte, n*size)
-	x := &coded{beyond: make([]float64, n)}
+	x := &coded{left: make([][]float64, m.Stages()), rises: make([][]rise, m.Stages()), beyond: make([]float64, n)}
 	for j := range x.left {
 		x.left[j], x.rises[j] = make([]float64, n), make([]rise, n)
 	}

@@ -32,11 +32,12 @@ type Options struct {
 const LeastLabels = 16384
 
 const (
-	mostStates  = 8192 // for the moments
-	mostHeldOut = 2048
-	leastStates = 64
-	heldRuns    = 16 // of states
-	markStates  = 64
+	usualCoordinates = 896
+	mostStates       = 8192 // for the moments
+	mostHeldOut      = 2048
+	leastStates      = 64
+	heldRuns         = 16 // of states
+	markStates       = 64
 )
 
 // maker makes a model of a layer, step by step.
@@ -109,14 +110,21 @@ func begin(l *exact.Layer, states []float32, opt *Options) (m *maker, from, held
 			m.Biased = 1
 		}
 	}
-	m.Coordinates = min(cmp.Or(opt.Coordinates, 640), m.Width())
-	m.Codes = (finest*m.Coordinates + 15) &^ 15 // of a label
-	if m.Codes > previewing.PanelCodes {
-		lines := (m.Codes - previewing.PanelCodes + kernels.LineCodes - 1) / kernels.LineCodes
-		m.Codes = previewing.PanelCodes + min(lines, previewing.Stages-previewing.PanelStages)*kernels.LineCodes
-	}
-	m.Codes += previewing.PanelCodes
+	m.Coordinates = min(cmp.Or(opt.Coordinates, usualCoordinates), m.Width())
+	m.Codes = codesOf(m.Coordinates)
 	return m, from, held, nil
+}
+
+// codesOf returns the number of codes of a centre and of a label with some coordinates: of a label at most
+// finest for each, and as many lines as have one for each, about, or two.
+func codesOf(coordinates int) int {
+	codes := (finest*coordinates + 15) &^ 15
+	if codes > previewing.PanelCodes {
+		lines := (codes - previewing.PanelCodes + kernels.LineCodes - 1) / kernels.LineCodes
+		most := (coordinates - previewing.PanelCodes + kernels.LineCodes/2) / kernels.LineCodes
+		codes = previewing.PanelCodes + min(lines, max(most, 2), previewing.MostStages-previewing.PanelStages)*kernels.LineCodes
+	}
+	return previewing.PanelCodes + codes
 }
 
 // split returns samples of states to make the model from and to hold out.
@@ -194,7 +202,7 @@ func (m *maker) encodeAll(ctx context.Context, states []float32) error {
 	if err != nil {
 		return err
 	}
-	for j := range previewing.Stages {
+	for j := range m.Stages() {
 		m.bound(labels, j, mark)
 	}
 	return nil

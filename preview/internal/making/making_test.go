@@ -304,7 +304,7 @@ func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
 			if !s.Look().Coordinates(h) {
 				t.Fatal("found a context without previews, expected one with them")
 			}
-			for j := range previewing.Stages {
+			for j := range m.Stages() {
 				s.Look().All(j)
 			}
 			z := m.coordinatesOf(h)
@@ -433,7 +433,7 @@ func TestPanelsSayWhatTheirLabelsHaveLeft(t *testing.T) {
 		m, s := x.maker, mustSearch(t, x.model, x.layer)
 		const n = 60
 		inside, row := m.Labels-m.Outliers, make([]float32, m.Width())
-		squares := make([][]float64, previewing.Stages)
+		squares := make([][]float64, m.Stages())
 		for j := range squares {
 			squares[j] = make([]float64, inside)
 		}
@@ -449,7 +449,7 @@ func TestPanelsSayWhatTheirLabelsHaveLeft(t *testing.T) {
 					logits[at] += float64(v) * (float64(row[k]) - float64(m.Mean[k]))
 				}
 			}
-			for j := range previewing.Stages {
+			for j := range m.Stages() {
 				scores := s.Look().All(j)
 				for at, logit := range logits {
 					off := logit - float64(scores[at]*s.Look().Scale)

@@ -64,6 +64,8 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	n := len(held) / m.Dim
 	m.HeldOut = n
 	m.Factors, m.Margins = usualFactors, usualMargins
+	clear(m.Factors[m.Stages()-1:])
+	clear(m.Margins[m.Stages():])
 	if n == 0 {
 		for i := range factors {
 			x := float64(i) / float64(len(factors)-1)
@@ -180,10 +182,10 @@ const (
 // another covariance, along which labels lead by other directions. leastMargins are what they need at
 // least.
 var (
-	ownSlack     = [previewing.Stages]float64{0.35, 1.25, 1, 1}
-	leastMargins = [previewing.Stages]float64{-0.75, -0.8, -0.5, -1}
+	ownSlack     = [previewing.MostStages]float64{0.35, 1.25, 1, 1, 1}
+	leastMargins = [previewing.MostStages]float64{-0.75, -0.8, -0.5, -1, -1}
 	// usualMargins are the margins without own states.
-	usualMargins = [previewing.Stages]float64{1, 1.5, 0.5, 0}
+	usualMargins = [previewing.MostStages]float64{1, 1.5, 0.5, 0, 0}
 )
 
 // Finds leaves the needs of the label. The label is missed if they are unlikely.
@@ -256,7 +258,7 @@ func (m *maker) findMargins(needs []previewing.Need) {
 	if len(needs) == 0 {
 		return
 	}
-	for j := range m.Margins {
+	for j := range m.Stages() {
 		x := make([]float64, len(needs))
 		for i := range needs {
 			x[i] = needs[i].Margin[j]

@@ -189,7 +189,7 @@ func TestWithoutSharesOwnStatesAreMissed(t *testing.T) {
 	ids, states := ownStates(t, 2000, []previewing.Rung{fast}, 0)
 	missed := map[*previewing.Model]int{}
 	without := withRungs(x.model, fast)
-	without.Parts().Margins = [previewing.Stages]float64{}
+	without.Parts().Margins = [previewing.MostStages]float64{}
 	clear(without.Parts().Shares)
 	without = withRungs(without, fast)
 	for _, m := range []*previewing.Model{x.model, without} {
@@ -298,11 +298,11 @@ func sharesHold(t *testing.T, x made, states []float32) {
 		for j, v := range u {
 			h[j] = float32(mean[j] + far*v)
 		}
-		var before, after [previewing.Stages]float64
+		before, after := make([]float64, m.Stages()), make([]float64, m.Stages())
 		for _, c := range []struct {
 			h  []float32
-			to *[previewing.Stages]float64
-		}{{floats32(mean), &before}, {h, &after}} {
+			to []float64
+		}{{floats32(mean), before}, {h, after}} {
 			if !look.Coordinates(c.h) {
 				t.Fatal("found a context without previews, expected one with them")
 			}
