@@ -32,12 +32,11 @@ type Options struct {
 const LeastLabels = 16384
 
 const (
-	usualCoordinates = 896
-	mostStates       = 8192 // for the moments
-	mostHeldOut      = 2048
-	leastStates      = 64
-	heldRuns         = 16 // of states
-	markStates       = 64
+	mostStates  = 8192 // for the moments
+	mostHeldOut = 2048
+	leastStates = 64
+	heldRuns    = 16 // of states
+	markStates  = 64
 )
 
 // maker makes a model of a layer, step by step.
@@ -110,9 +109,17 @@ func begin(l *exact.Layer, states []float32, opt *Options) (m *maker, from, held
 			m.Biased = 1
 		}
 	}
-	m.Coordinates = min(cmp.Or(opt.Coordinates, usualCoordinates), m.Width())
+	m.Coordinates = min(cmp.Or(opt.Coordinates, usualCoordinates(m.Width())), m.Width())
 	m.Codes = codesOf(m.Coordinates)
 	return m, from, held, nil
+}
+
+// usualCoordinates returns the number of coordinates of layers of a width: the wider, the more they leave of labels.
+func usualCoordinates(width int) int {
+	if width > 1024 {
+		return 896
+	}
+	return 640
 }
 
 // codesOf returns the number of codes of a centre and of a label with some coordinates: of a label at most
