@@ -153,7 +153,7 @@ func (m *maker) survey(ctx context.Context, model *previewing.Model, held []floa
 }
 
 // costEvery is the number of held-out contexts of which one tells what rungs cost.
-const costEvery = 8
+const costEvery = 16
 
 // leaves are the shares of the best labels that stages leave out with one reach: fewer where there are
 // few labels left, so that to look farther costs little.

@@ -108,16 +108,13 @@ type made struct {
 }
 
 var (
-	plainOnce  = sync.OnceValue(func() made { return makeOne(false) })
-	biasedOnce = sync.OnceValue(func() made { return makeOne(true) })
+	plainOnce  = sync.OnceValue(func() made { return makeOne(3000, 42, 16, false) })
+	biasedOnce = sync.OnceValue(func() made { return makeOne(3000, 96, 80, true) })    // codes of each coordinate
+	wideOnce   = sync.OnceValue(func() made { return makeOne(6000, 730, 720, false) }) // all stages have codes
 )
 
-func makeOne(biased bool) made {
-	dim, coordinates := 42, 16
-	if biased {
-		dim, coordinates = 96, 80 // of which each has codes
-	}
-	d := newData(panics{}, 3000, dim, biased, 1)
+func makeOne(labels, dim, coordinates int, biased bool) made {
+	d := newData(panics{}, labels, dim, biased, 1)
 	m, states, held, err := begin(d.layer, d.contexts(2000), &Options{Coordinates: coordinates})
 	if err != nil {
 		panic(err)
@@ -139,6 +136,11 @@ func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 func both(t *testing.T, f func(t *testing.T, x made)) {
 	t.Run("without biases", func(t *testing.T) { f(t, plainOnce()) })
 	t.Run("with biases", func(t *testing.T) { f(t, biasedOnce()) })
+}
+
+func andWide(t *testing.T, f func(t *testing.T, x made)) {
+	both(t, f)
+	t.Run("wide", func(t *testing.T) { f(t, wideOnce()) })
 }
 
 // whole is a rung that looks at everything and scores it in full.
@@ -191,7 +193,7 @@ func drawRequest(t *rapid.T, labels int) (k int, req exact.Request) {
 // If all labels are looked at and scored in full, the answer equals the exact search, bit for bit.
 func TestTheWholeLayerGivesTheExactAnswer(t *testing.T) {
 	simdtest.Long(t)
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		m := withRungs(x.model, whole)
 		s, e := mustSearch(t, m, x.layer), exact.NewSearcher(x.layer)
 		rapid.Check(t, func(t *rapid.T) {
@@ -239,7 +241,7 @@ func TestTheWholeLayerIsScoredFromPreviews(t *testing.T) {
 // On every rung logits are exact, in order, of labels that may be answered, and the best of the
 // labels scored in full.
 func TestAnswersAreExactAmongWhatIsLookedAt(t *testing.T) {
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
 		rungs := x.model.Parts().Rungs
 		rapid.Check(t, func(t *rapid.T) {
@@ -295,7 +297,7 @@ func (m *maker) coordinatesOf(h []float32) []float64 {
 // A preview is near the logit of the label's coordinates.
 func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
 	simdtest.Long(t)
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		m := x.maker
 		s, r := mustSearch(t, x.model, x.layer), m.readers(m.through)()
 		errors2, total := 0.0, 0.0
@@ -429,7 +431,7 @@ func TestARungMissesWhatItLeavesOut(t *testing.T) {
 // stage leave, in root mean squares over contexts, over the root mean square of all labels.
 func TestPanelsSayWhatTheirLabelsHaveLeft(t *testing.T) {
 	simdtest.Long(t)
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		m, s := x.maker, mustSearch(t, x.model, x.layer)
 		const n = 60
 		inside, row := m.Labels-m.Outliers, make([]float32, m.Width())
@@ -478,7 +480,7 @@ func TestPanelsSayWhatTheirLabelsHaveLeft(t *testing.T) {
 // A label that is farther below the best than a request wants is looked for no more: the answer is
 // the one without a distance, cut there, and less is scored for it.
 func TestADistanceSparesWork(t *testing.T) {
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		near, far := mustSearch(t, x.model, x.layer), mustSearch(t, x.model, x.layer)
 		const n, k = 300, 40
 		missed, wanted := 0, 0
@@ -698,7 +700,7 @@ func TestAnswersDependOnTheContextAlone(t *testing.T) {
 
 // The same model, to the bit, and the same answers on every level, with any number of threads.
 func TestModelsAndAnswersAreTheSameEverywhere(t *testing.T) {
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		d := newData(t, 700, 20, x.maker.Biased > 0, 5)
 		states := d.contexts(300)
 		tests := d.contexts(30)
@@ -733,7 +735,7 @@ func TestModelsAndAnswersAreTheSameEverywhere(t *testing.T) {
 }
 
 func TestQueriesAllocateNothing(t *testing.T) {
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		s := mustSearch(t, x.model, x.layer)
 		banned := bitset.New(x.model.Parts().Labels)
 		banned.Add(7)
@@ -1035,7 +1037,7 @@ func TestMakeEndsWithItsContext(t *testing.T) {
 }
 
 func TestModelsRoundTrip(t *testing.T) {
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		path := filepath.Join(t.TempDir(), "m.l2p")
 		if err := x.model.Save(path); err != nil {
 			t.Fatal(err)
@@ -1215,7 +1217,7 @@ func TestWhoLooksFartherMissesLess(t *testing.T) {
 // smaller one found: the labels scored in full are the same, or more.
 func TestFewAreTheFirstOfMoreAndLargerBudgetsKeepWhatSmallerOnesFound(t *testing.T) {
 	simdtest.Long(t)
-	both(t, func(t *testing.T, x made) {
+	andWide(t, func(t *testing.T, x made) {
 		s := mustSearch(t, x.model, x.layer)
 		rungs := []previewing.Rung{{}, {Reach: 0.5, Deviations: 0.2}, {Reach: 1, Deviations: 0.5}, {Reach: 2, Deviations: 0.5}, {Reach: 5, Deviations: 3}}
 		for i := range 200 {

@@ -182,7 +182,7 @@ const (
 // another covariance, along which labels lead by other directions. leastMargins are what they need at
 // least.
 var (
-	ownSlack     = [previewing.MostStages]float64{0.35, 1.25, 1, 1, 1}
+	ownSlack     = [previewing.MostStages]float64{0.15, 0.5, 1, 1, 1}
 	leastMargins = [previewing.MostStages]float64{-0.75, -0.8, -0.5, -1, -1}
 	// usualMargins are the margins without own states.
 	usualMargins = [previewing.MostStages]float64{1, 1.5, 0.5, 0, 0}
@@ -205,7 +205,7 @@ func (o *ownMethod) Finds(id uint32, h []float32) (rung int, missed bool, err er
 // have the covariance of all states, and the others the one of a part of the states that follow each
 // other: a text to come is of one kind, as such a part is, and its covariance is another one.
 func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []float32, places []int) (needs []previewing.Need, err error) {
-	parts := append([][]float32{states}, partsOf(states, m.Dim, 2*m.Dim)...)
+	parts := append([][]float32{states}, partsOf(states, m.Dim, m.Dim)...)
 	ids := make([][]uint32, len(parts))
 	for i, id := range evaluate.OwnSample(m.Labels, ownLabels, 0) {
 		at := 0
@@ -270,18 +270,27 @@ func (m *maker) findMargins(needs []previewing.Need) {
 	}
 }
 
-// mostOf returns what all but a few of such numbers do not exceed, about: half of the misses that
-// precision.TargetOwn allows, as there are other stages. It is the largest of some, which are ascending, or
-// more if they are too few for that: the largest of ten times as many is farther up by as much, about, as the
-// largest is above the tenth.
+// The largest numbers tell how fast there are fewer of larger ones: one in so many, and a few at least.
+const ofTail, leastTail = 100, 10
+
+// mostOf returns what all but a few of such numbers, which are ascending, do not exceed, about: half of the misses
+// that precision.TargetOwn allows, as there are other stages. The largest of some numbers vary by much, so it takes
+// the tail for exponential: there are half as many above a number that is farther up by a fixed distance.
 func mostOf(x []float64) float64 {
-	n, allowed := len(x), (1-precision.TargetOwn)/2
-	few := int(allowed * float64(n))
-	most, tenth := x[n-1-few], x[max(0, n-10-few)]
-	if more := -math.Log10(allowed * float64(n)); more > 0 && tenth > math.Inf(-1) {
-		most += float64(more * (most - tenth))
+	n := len(x)
+	tail := min(max(n/ofTail, leastTail), (n-1)/2)
+	for tail > 0 && math.IsInf(x[n-1-tail], -1) {
+		tail--
 	}
-	return most
+	if tail == 0 {
+		return x[n-1]
+	}
+	from, mean := x[n-1-tail], 0.0
+	for _, v := range x[n-tail:] {
+		mean += (v - from) / float64(tail)
+	}
+	allowed := (1 - precision.TargetOwn) / 2 * float64(n)
+	return from + float64(mean*max(math.Log(float64(tail)/allowed), 0))
 }
 
 // measureOwn finds the shares of own states that the rungs find.
