@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/codes/kernels"
@@ -16,7 +17,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 13, Renew: "make the preview again", Header: 256}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 13, Renew: "make the preview again", Header: 280}
 
 const (
 	mostProbes   = 1 << 12
@@ -119,6 +120,11 @@ func (p *Parts) Check() error {
 	for i, x := range append(p.Margins[:], p.Tail) {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
 			return fmt.Errorf("%s: found %v, expected a finite number", []string{"margin", "tail"}[i/MostStages], x)
+		}
+	}
+	for name, list := range map[string][]float64{"factor": p.Factors[p.Stages()-1:], "margin": p.Margins[p.Stages():], "far": p.Far[p.Stages():]} {
+		if i := slices.IndexFunc(list, func(x float64) bool { return math.Float64bits(x) != 0 }); i >= 0 {
+			return fmt.Errorf("%s: found %v for a stage of more than %d, expected 0", name, list[i], p.Stages())
 		}
 	}
 	for _, x := range []struct {

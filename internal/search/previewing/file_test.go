@@ -21,7 +21,10 @@ import (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // of CRC-32C
 
 // small returns the parts of a small model, with codes and its layer.
-func small() (p *Parts, codes []byte, l *exact.Layer) {
+func small() (p *Parts, codes []byte, l *exact.Layer) { return sized(416) }
+
+// sized is small with n codes.
+func sized(n int) (p *Parts, codes []byte, l *exact.Layer) {
 	r := rand.New(rand.NewPCG(4, 7))
 	floats := func(n int, least float32) []float32 {
 		x := make([]float32, n)
@@ -30,11 +33,12 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 		}
 		return x
 	}
+	stages := (&Parts{Codes: n}).Stages()
 	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}, Own: precision.Estimate{Value: 0.5, Low: 0.25, High: 0.75}}
 	p = &Parts{
-		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 416, Probes: 2, Outliers: 1,
-		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(416, 0.1), Left: floats(4*14, 0.1), ResidualScale: floats(4*6, 1),
-		Shares: floats(4*6, 0), Levels: floats(4*6, -0.5), Factors: [MostStages - 1]float64{1, 0.8, 0.5}, Margins: [MostStages]float64{0.25}, Rising: 40, Usual: 60, K: 5, HeldOut: 3, Own: 7, Far: [MostStages]float64{300, 200, 100, 50}, Rungs: []Rung{rung, rung},
+		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: n, Probes: 2, Outliers: 1,
+		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(n, 0.1), Left: floats(stages*14, 0.1), ResidualScale: floats(stages*6, 1),
+		Shares: floats(stages*6, 0), Levels: floats(stages*6, -0.5), Factors: [MostStages - 1]float64{1, 0.8, 0.5}, Margins: [MostStages]float64{0.25}, Rising: 40, Usual: 60, K: 5, HeldOut: 3, Own: 7, Far: [MostStages]float64{300, 200, 100, 50}, Rungs: []Rung{rung, rung},
 	}
 	for range p.Codes {
 		p.Of = append(p.Of, uint32(r.IntN(p.Coordinates)))
@@ -46,7 +50,7 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 	for i := range p.Centres {
 		p.Centres[i] = byte(r.Uint32())
 	}
-	p.Near = make([]byte, 3*96)
+	p.Near = make([]byte, (stages-1)*96)
 	for i := range p.Near {
 		if i%96 < 89 {
 			p.Near[i] = byte(r.Uint32())
@@ -138,6 +142,9 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"left of the file", func(p *Parts) { p.Labels++ }},
 		{"left of the file", func(p *Parts) { p.Dim++ }},
 		{"dim: found 0", func(p *Parts) { p.Dim = 0 }},
+		{"factor: found 0.5 for a stage of more than 4", func(p *Parts) { p.Factors[3] = 0.5 }},
+		{"margin: found -0 for a stage of more than 4", func(p *Parts) { p.Margins[4] = math.Copysign(0, -1) }},
+		{"far: found 1 for a stage of more than 4", func(p *Parts) { p.Far[4] = 1 }},
 	} {
 		p, codes, _ := small()
 		c.change(p)
@@ -189,6 +196,8 @@ func TestFilesThatAreNone(t *testing.T) {
 // Any bytes give an error, or a model whose searches answer with labels of the layer.
 func FuzzRead(f *testing.F) {
 	p, codes, layer := small()
+	f.Add(p.encode(codes))
+	p, codes, _ = sized(MostCodes)
 	f.Add(p.encode(codes))
 	f.Add([]byte(format.Magic))
 	for _, change := range []func(p *Parts){ // distances that are no numbers
