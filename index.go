@@ -51,7 +51,7 @@ func (x *Index) WriteTo(w io.Writer) (int64, error) { return x.index().WriteTo(w
 
 // String returns the kind, the shape and the figures of the normal step in a line, such as
 //
-//	preview of 262144 labels x 640, 502.4 scored, P@1 1.0000, P@5 0.9999, finds 1.0000 (0.9994 to 1.0000) of own states
+//	preview of 262144 labels x 640, 502.9 scored, P@1 1.0000, P@5 0.9999, finds 1.0000 (0.9994 to 1.0000) of own states
 //
 // and "the exact search" for nil.
 func (x *Index) String() string { return x.index().String() }

@@ -23,9 +23,9 @@ var ErrTarget error = precision.ErrTarget
 
 // Options are the options of Make. The zero value has the defaults.
 type Options struct {
-	// Coordinates is R, at most the dimension: 0 for 640, or for 896 above dimension 1,024. A label has up
-	// to 592 codes of 2 bits, from 720 coordinates on 848, up to four of one coordinate, besides 80 of
-	// the centre of its panel.
+	// Coordinates is R, at most the dimension, which biases make one larger: 0 for 640, or for 896 above
+	// dimension 1,024. A label has up to 592 codes of 2 bits, from 720 coordinates on 848, up to four of one
+	// coordinate, besides 80 of the centre of its panel.
 	Coordinates int
 	// K is the k of the second precision: 0 for 5.
 	K int

@@ -174,6 +174,9 @@ func (p *Parts) Check() error {
 				return fmt.Errorf("rungs: rung %d: found precision %v within %v and %v, expected numbers from 0 to 1 in order", i, e.Value, e.Low, e.High)
 			}
 		}
+		if p.Own == 0 && r.Own != (precision.Estimate{}) {
+			return fmt.Errorf("rungs: rung %d: found a share of own states of %v, expected none of no states", i, r.Own.Value)
+		}
 	}
 	return nil
 }

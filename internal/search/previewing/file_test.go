@@ -142,6 +142,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"left of the file", func(p *Parts) { p.Labels++ }},
 		{"left of the file", func(p *Parts) { p.Dim++ }},
 		{"dim: found 0", func(p *Parts) { p.Dim = 0 }},
+		{"found a share of own states of 0.5", func(p *Parts) { p.Own = 0 }},
 		{"factor: found 0.5 for a stage of more than 4", func(p *Parts) { p.Factors[3] = 0.5 }},
 		{"margin: found -0 for a stage of more than 4", func(p *Parts) { p.Margins[4] = math.Copysign(0, -1) }},
 		{"far: found 1 for a stage of more than 4", func(p *Parts) { p.Far[4] = 1 }},

@@ -342,13 +342,13 @@ func (p *Parts) reachAfter(j int, reach, spread float64) float64 {
 	if !p.rises(j, spread) {
 		reach = max(reach, LeastReach)
 	}
-	return float64(reach * p.ofReach(j, spread))
+	return float64(reach * p.OfReach(j, spread))
 }
 
-// ofReach returns the part of the reach, or after the last stage of the deviations, that a search looks: the
+// OfReach returns the part of the reach, or after the last stage of the deviations, that a search looks: the
 // factor of the stage, and less if the spread after the first stage is above the usual. The best labels of such
 // contexts are no farther from their scores.
-func (p *Parts) ofReach(j int, spread float64) float64 {
+func (p *Parts) OfReach(j int, spread float64) float64 {
 	part := 1.0
 	if j < p.Stages()-1 {
 		part = p.Factors[j]
@@ -553,9 +553,9 @@ func (p *Parts) Takes(n *Need) (reach, deviations float64) {
 		switch {
 		case math.IsInf(x, -1) || p.finds(j, x, n.Margin[j], n.Spread):
 		case j < p.Stages()-1:
-			reach = max(reach, x/p.ofReach(j, n.Spread))
+			reach = max(reach, x/p.OfReach(j, n.Spread))
 		default:
-			deviations = x / p.ofReach(j, n.Spread)
+			deviations = x / p.OfReach(j, n.Spread)
 		}
 	}
 	return reach, deviations
@@ -567,12 +567,12 @@ func (p *Parts) finds(j int, reach, margin, spread float64) bool {
 	if p.rises(j, spread) {
 		return margin <= p.Margins[j]
 	}
-	return reach <= LeastReach*p.ofReach(j, spread)
+	return reach <= LeastReach*p.OfReach(j, spread)
 }
 
 // UsualReach returns the reach that a need takes after a stage if its factor is 1.
 func (p *Parts) UsualReach(n *Need, j int) float64 {
-	return n.Reach[j] * p.Factors[j] / p.ofReach(j, n.Spread)
+	return n.Reach[j] * p.Factors[j] / p.OfReach(j, n.Spread)
 }
 
 // Found is the need of a label that every search finds.
@@ -632,7 +632,7 @@ func (l *Look) Reaches(j int, req []float32) {
 	p := l.parts
 	for row := range req {
 		if reach, margin := l.need(j, row, l.Scores[row]); !p.finds(j, reach, margin, l.Spread[0]) {
-			req[row] = max(req[row], float32(reach/p.ofReach(j, l.Spread[0])))
+			req[row] = max(req[row], float32(reach/p.OfReach(j, l.Spread[0])))
 		}
 	}
 }

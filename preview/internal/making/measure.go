@@ -91,10 +91,10 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 			learned = append(learned, n)
 		}
 	}
-	m.findMargins(learned)
 	if err := m.findSpreads(ctx, model, held, learned); err != nil {
 		return err
 	}
+	m.findMargins(learned)
 	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0.4, 0.6))
 	if err != nil {
 		return err
@@ -253,18 +253,28 @@ func (m *maker) ownNeedsOf(ctx context.Context, model *previewing.Model, states 
 }
 
 // findMargins finds the margins that own states need after each stage, but for the few that may be
-// missed. So every rung finds them, however far it looks.
+// missed. So every rung finds them, however far it looks. After lines nearly all are within the least reach, or the
+// least deviations: too few are left there to tell how many need more than these few.
 func (m *maker) findMargins(needs []previewing.Need) {
 	if len(needs) == 0 {
 		return
 	}
 	for j := range m.Stages() {
-		x := make([]float64, len(needs))
-		for i := range needs {
-			x[i] = needs[i].Margin[j]
+		least, most := reaches[0], math.Inf(-1)
+		if j == m.Stages()-1 {
+			least = deviations[0]
 		}
-		slices.Sort(x)
-		if most := max(mostOf(x), leastMargins[j]); most < math.Inf(1) {
+		x := make([]float64, len(needs))
+		for i, n := range needs {
+			if x[i] = n.Margin[j]; n.Reach[j] > least*m.OfReach(j, n.Spread) {
+				most = max(most, x[i])
+			}
+		}
+		if j < previewing.PanelStages {
+			slices.Sort(x)
+			most = mostOf(x)
+		}
+		if most = max(most, leastMargins[j]); most < math.Inf(1) {
 			m.Margins[j] = most + ownSlack[j]
 		}
 	}
