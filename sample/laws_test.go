@@ -23,7 +23,7 @@ var justBelowOne = []float64{math.Nextafter(1, 0), 1 - 1e-15, 1 - 1e-14, 1 - 1e-
 func follows(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits, token sample.Token, within float64) bool {
 	topP, minP, rounding := o.TopP, o.MinP, 1e-15*float64(l.Labels()+10)
 	least, most := math.Inf(1), math.Inf(-1)
-	likelier := []int{0}
+	likelier, kept := []int{0}, false
 	if o.Typical < 1 {
 		likelier = []int{-1, 0, 1}
 	}
@@ -32,7 +32,7 @@ func follows(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits, token 
 			for _, first := range likelier {
 				o.TopP, o.MinP = min(topP*(1+p), 1), min(minP*(1+m), 1)
 				x := math.Log(definitionOf(l, h, o, e, first)[token.ID])
-				least = min(least, x)
+				least, kept = min(least, x), kept || !math.IsInf(x, -1)
 				if most = max(most, x); math.IsInf(x, -1) { // not kept: the last one, with the fewest labels
 					most = 0
 				}
@@ -42,7 +42,7 @@ func follows(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits, token 
 	if math.IsInf(least, -1) {
 		least = -745 // a number that exp returns may be as small
 	}
-	return token.LogProb >= least-within && token.LogProb <= most+within
+	return kept && token.LogProb >= least-within && token.LogProb <= most+within
 }
 
 // errorOf is the largest error of log-probabilities: draws over the layer may have estimates, which

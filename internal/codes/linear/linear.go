@@ -143,25 +143,31 @@ func Leading(ctx context.Context, s Matrix, n int) (Matrix, error) {
 			return v, err
 		}
 		v, image = image, v
-		orthonormalise(v)
+		if err := orthonormalise(ctx, v); err != nil {
+			return v, err
+		}
 	}
 	v.Rows = n
 	return v, nil
 }
 
 // orthonormalise makes the rows orthogonal and of length 1, twice for the sake of rounding. A row
-// that the ones before leave nothing of becomes the axis that they leave most of.
-func orthonormalise(v Matrix) {
+// that the ones before leave nothing of becomes the part of the next axis that they leave.
+func orthonormalise(ctx context.Context, v Matrix) error {
+	axis := 0 // the rows before leave nothing of the axes before it
 	for k := range v.Rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		row := v.Row(k)
-		for try := 0; ; try++ {
+		for {
 			before := Dot(row, row)
 			for range 2 {
 				for j := range k {
 					Axpy(row, -Dot(row, v.Row(j)), v.Row(j))
 				}
 			}
-			if after := Dot(row, row); after > 1e-20*before && after > 0 || try >= v.Cols {
+			if after := Dot(row, row); after > 1e-20*before && after > 0 || axis >= v.Cols {
 				scale := 1 / math.Sqrt(after)
 				for i := range row {
 					row[i] *= scale
@@ -169,7 +175,9 @@ func orthonormalise(v Matrix) {
 				break
 			}
 			clear(row)
-			row[try] = 1
+			row[axis] = 1
+			axis++
 		}
 	}
+	return nil
 }

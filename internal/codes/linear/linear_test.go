@@ -2,6 +2,7 @@ package linear
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -74,5 +75,36 @@ func TestProductsAndFactors(t *testing.T) {
 	m.Row(d - 1)[d-1] = -1
 	if _, ok := Cholesky(m); ok {
 		t.Error("found a factor of a matrix that is not positive")
+	}
+}
+
+// Of a matrix of low rank the further vectors are any that are orthogonal; a context that has ended stops the search.
+func TestLeadingVectorsOfALowRank(t *testing.T) {
+	const d = 60
+	s := New(d, d)
+	for i := range 3 {
+		for j := range 3 {
+			s.X[i*d+j] = float64(min(i, j) + 1)
+		}
+	}
+	v, err := Leading(t.Context(), s, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range d {
+		for j := range i + 1 {
+			want := 0.0
+			if i == j {
+				want = 1
+			}
+			if got := Dot(v.Row(i), v.Row(j)); !(math.Abs(got-want) < 1e-9) {
+				t.Errorf("product of vectors %d and %d: found %v, want %v", i, j, got, want)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := orthonormalise(ctx, v); !errors.Is(err, context.Canceled) {
+		t.Errorf("found error %v, want %v", err, context.Canceled)
 	}
 }

@@ -122,13 +122,16 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	a.Source, a.Count = exact.FromSet, min(a.Count, len(dst))
 	copy(dst, found[:a.Count])
 	if req.LogSum {
+		if alone < len(look.IDs) {
+			a.LogSum = sum
+		}
 		// No label is above the best: a larger estimate is wrong.
 		best := a.LogSum // at least
 		if a.Count > 0 {
 			best = dst[0].Logit / cmp.Or(req.Temperature, 1)
 		}
 		if alone < len(look.IDs) {
-			a.LogSum = max(sum, best)
+			a.LogSum = max(a.LogSum, best)
 		}
 		if a.LogSum = kernels.LogAddExp(a.LogSum, look.Rest); !(a.LogSum <= best+math.Log(float64(p.Labels))) {
 			return s.byLayer(dst, req)

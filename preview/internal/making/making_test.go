@@ -1385,3 +1385,30 @@ func TestALabelThatBothSettingsMissIsOneMiss(t *testing.T) {
 		}
 	})
 }
+
+// A log-sum without labels is estimated beside labels of Also as it is without them.
+func TestSumsBesideLabels(t *testing.T) {
+	x := plainOnce()
+	s := mustSearch(t, x.model, x.layer)
+	sets := 0
+	for i := range 40 {
+		h := x.contexts(1)
+		plain, err := s.Search(nil, h, exact.Request{LogSum: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		beside, err := s.Search(nil, h, exact.Request{LogSum: true, Also: []uint32{uint32(i), uint32(x.model.Parts().Labels - 1 - i)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plain.Source != beside.Source || math.Abs(plain.LogSum-beside.LogSum) > 1e-9 {
+			t.Errorf("context %d: found %v by %v beside labels, want %v by %v", i, beside.LogSum, beside.Source, plain.LogSum, plain.Source)
+		}
+		if plain.Source == exact.FromSet {
+			sets++
+		}
+	}
+	if sets == 0 {
+		t.Error("found no estimate, expected some: nothing was compared")
+	}
+}

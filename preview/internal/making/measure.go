@@ -285,7 +285,8 @@ const ofTail, leastTail = 100, 10
 
 // mostOf returns what all but a few of such numbers, which are ascending, do not exceed, about: half of the misses
 // that precision.TargetOwn allows, as there are other stages. The largest of some numbers vary by much, so it takes
-// the tail for exponential: there are half as many above a number that is farther up by a fixed distance.
+// the tail for exponential: there are half as many above a number that is farther up by a fixed distance. It is no less
+// than what all of these but the allowed few need: a small group of labels may need much more than all others.
 func mostOf(x []float64) float64 {
 	n := len(x)
 	tail := min(max(n/ofTail, leastTail), (n-1)/2)
@@ -300,7 +301,7 @@ func mostOf(x []float64) float64 {
 		mean += (v - from) / float64(tail)
 	}
 	allowed := (1 - precision.TargetOwn) / 2 * float64(n)
-	return from + float64(mean*max(math.Log(float64(tail)/allowed), 0))
+	return max(from+float64(mean*max(math.Log(float64(tail)/allowed), 0)), x[n-1-int(allowed)])
 }
 
 // measureOwn finds the shares of own states that the rungs find.
