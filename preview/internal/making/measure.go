@@ -182,7 +182,7 @@ const (
 // another covariance, along which labels lead by other directions. leastMargins are what they need at
 // least.
 var (
-	ownSlack     = [previewing.MostStages]float64{0.15, 0.5, 1, 1, 1}
+	ownSlack     = [previewing.MostStages]float64{0.15, 0.65, 1, 1, 1}
 	leastMargins = [previewing.MostStages]float64{-0.75, -0.8, -0.5, -1, -1}
 	// usualMargins are the margins without own states.
 	usualMargins = [previewing.MostStages]float64{1, 1.5, 0.5, 0, 0}
