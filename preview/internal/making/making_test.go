@@ -140,7 +140,10 @@ func both(t *testing.T, f func(t *testing.T, x made)) {
 
 func andWide(t *testing.T, f func(t *testing.T, x made)) {
 	both(t, f)
-	t.Run("wide", func(t *testing.T) { f(t, wideOnce()) })
+	t.Run("wide", func(t *testing.T) {
+		simdtest.Long(t)
+		f(t, wideOnce())
+	})
 }
 
 // whole is a rung that looks at everything and scores it in full.
