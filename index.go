@@ -11,9 +11,9 @@ import (
 // by many goroutines. A nil *Index is the exact search.
 //
 // A preview has coordinates in which the logits of a layer differ most over contexts, and codes of
-// all labels in them. A search transforms the context to these coordinates, looks at the
-// centres of panels of labels, and by codes of few bits at those that may be among the best, and scores the labels
-// that look best in full. How far it looks depends on the context: if it is unlike all contexts that
+// all labels in them. A search transforms the context to these coordinates, looks at the centres of
+// panels of labels, and by codes of few bits at those that may be among the best, and scores the
+// labels that look best in full. How far it looks depends on the context: if it is unlike all contexts that
 // the preview was made from, the search looks at more labels, up to the exact search.
 //
 // A screen has clusters of contexts, with a ranked list of candidates for each cell, which is a

@@ -37,7 +37,7 @@ type Look struct {
 	list   []uint32    // panels
 	rows   []uint32    // room for Rows
 	room   []float32   // for Scores
-	least  []float32   // of each of Rows after the stages of panels: the score with which it stays
+	least  []float32   // of each of Rows: the score with which it stays after the next lines
 	left   [][]float32 // stages but the last: of a log-sum: the scores of what a stage left out: of panels, and then of rows
 	places []uint32
 	few    []float32
@@ -214,6 +214,11 @@ func (l *Look) pick(at int, panels []uint32, mark float32) (found int) {
 func (l *Look) near(j int) kernels.Near2 {
 	n := len(l.panels) * kernels.PanelRows
 	return kernels.Near2{Far: l.far[j], Near: l.parts.Near[(j-1)*n : j*n]}
+}
+
+// farOf returns how far a row may be from its score.
+func farOf(near kernels.Near2, row uint32) float32 {
+	return float32(near.Far[row/kernels.PanelRows] * float32(near.Near[row]))
 }
 
 // looked counts the codes of a stage of some rows.
@@ -400,7 +405,7 @@ func (l *Look) narrow(reach float64, sum bool) {
 		l.refine(j, rows, scores)
 		if near := l.near(j); j > PanelStages { // pick has found it for the first line
 			for i, row := range rows {
-				least[i] = l.Mark - float32(near.Far[row/kernels.PanelRows]*float32(near.Near[row]))
+				least[i] = l.Mark - farOf(near, row)
 			}
 		}
 		if sum {
@@ -503,7 +508,7 @@ func (l *Look) Near(deviations float64) []uint32 {
 	l.reach(l.last(), deviations)
 	near, n := l.near(l.last()), 0
 	for i, x := range l.Scores {
-		if row := l.Rows[i]; x > none && x+float32(near.Far[row/kernels.PanelRows]*float32(near.Near[row])) >= l.Mark {
+		if row := l.Rows[i]; x > none && x+farOf(near, row) >= l.Mark {
 			l.places[n] = uint32(i)
 			n++
 		}

@@ -254,27 +254,32 @@ func (m *maker) ownNeedsOf(ctx context.Context, model *previewing.Model, states 
 
 // findMargins finds the margins that own states need after each stage, but for the few that may be
 // missed. So every rung finds them, however far it looks. After lines nearly all are within the least reach, or the
-// least deviations: too few are left there to tell how many need more than these few.
+// least deviations, so the few others do not tell how many need more.
 func (m *maker) findMargins(needs []previewing.Need) {
 	if len(needs) == 0 {
 		return
 	}
 	for j := range m.Stages() {
-		least, most := reaches[0], math.Inf(-1)
-		if j == m.Stages()-1 {
-			least = deviations[0]
-		}
-		x := make([]float64, len(needs))
-		for i, n := range needs {
-			if x[i] = n.Margin[j]; n.Reach[j] > least*m.OfReach(j, n.Spread) {
-				most = max(most, x[i])
+		most := leastMargins[j]
+		if j < previewing.PanelStages {
+			x := make([]float64, len(needs))
+			for i, n := range needs {
+				x[i] = n.Margin[j]
+			}
+			slices.Sort(x)
+			most = max(most, mostOf(x))
+		} else {
+			least := reaches[0]
+			if j == m.Stages()-1 {
+				least = deviations[0]
+			}
+			for _, n := range needs {
+				if n.Reach[j] > least*m.OfReach(j, n.Spread) {
+					most = max(most, n.Margin[j])
+				}
 			}
 		}
-		if j < previewing.PanelStages {
-			slices.Sort(x)
-			most = mostOf(x)
-		}
-		if most = max(most, leastMargins[j]); most < math.Inf(1) {
+		if most < math.Inf(1) {
 			m.Margins[j] = most + ownSlack[j]
 		}
 	}
